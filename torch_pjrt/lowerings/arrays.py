@@ -1,0 +1,82 @@
+"""Small array operations that several families share: casts, broadcasts, dims, masks.
+
+Only what at least two families use belongs here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax import lax
+
+Array = Any
+
+
+def as_dtype(x: Array, dtype: Any) -> Array:
+    """x converted to a NumPy dtype (unchanged if it has it)."""
+    return x if x.dtype == dtype else lax.convert_element_type(x, dtype)
+
+
+def like(number: Array | float, x: Array) -> Array:
+    """A number (Python or 0-d array) as an array of x's shape and dtype."""
+    return lax.broadcast(as_dtype(lax.asarray(number), x.dtype), x.shape)
+
+
+def constant(value: complex, x: Array) -> Array:
+    """A Python constant as an array of x's shape and dtype."""
+    return lax.full_like(x, value)
+
+
+def is_float(x: Array) -> bool:
+    """Real floating point, the narrow kinds included."""
+    return np.issubdtype(x.dtype, np.floating) or x.dtype.name.startswith(("bfloat16", "float8"))
+
+
+def is_complex(x: Array) -> bool:
+    """complex64 or complex128."""
+    return bool(np.issubdtype(x.dtype, np.complexfloating))
+
+
+def opmath(dtype: np.dtype) -> np.dtype:
+    """The dtype to accumulate in: float32 for floats narrower than that, else the dtype."""
+    narrow = dtype == np.float16 or dtype.name.startswith(("bfloat16", "float8"))
+    return np.dtype(np.float32) if narrow else dtype
+
+
+def wrap_dim(dim: int, rank: int) -> int:
+    """A possibly negative dim as 0..rank-1 (rank 0 counts as 1)."""
+    return dim % max(rank, 1)
+
+
+def wrap_dims(dims: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
+    """Dims to reduce as sorted non-negative ones; None or () mean all."""
+    if dims is None or dims == () or dims == []:
+        return tuple(range(rank))
+    if isinstance(dims, int):
+        dims = (dims,)
+    return tuple(sorted({wrap_dim(d, rank) for d in dims})) if rank else ()
+
+
+def keep_dims(x: Array, dims: Sequence[int], shape: Sequence[int]) -> Array:
+    """A reduced array with the reduced dims put back as size 1; shape is the unreduced one."""
+    return lax.reshape(x, tuple(1 if d in dims else n for d, n in enumerate(shape)))
+
+
+def broadcast_to(x: Array, shape: Sequence[int]) -> Array:
+    """NumPy-style broadcast (dims aligned from the right)."""
+    if tuple(x.shape) == tuple(shape):
+        return x
+    return lax.broadcast_in_dim(x, tuple(shape), tuple(range(len(shape) - x.ndim, len(shape))))
+
+
+def broadcast_together(*arrays: Array) -> list[Array]:
+    """All arrays broadcast to their common shape."""
+    shape = np.broadcast_shapes(*(a.shape for a in arrays))
+    return [broadcast_to(a, shape) for a in arrays]
+
+
+def iota(shape: Sequence[int], dim: int, dtype: Any = np.int64) -> Array:
+    """The position along one dim, for every element."""
+    return lax.broadcasted_iota(dtype, tuple(shape), dim)

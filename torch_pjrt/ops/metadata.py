@@ -1,0 +1,61 @@
+"""What torch says of a result before it is computed: size, stride and dtype, by running its meta kernel.
+
+Owns the calls to meta kernels. The answer is cached by the caller per template, so speed matters little here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import _disable_current_modes
+
+Meta = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
+
+# Overloads whose meta kernel is missing or wrong: name -> function of the (meta) arguments giving meta tensors.
+OVERRIDES: dict[str, Callable[..., Any]] = {}
+
+
+def meta_override(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: use this function in place of torch's meta kernel for these overloads ("aten::x.default")."""
+
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            OVERRIDES[name] = fn
+        return fn
+
+    return register
+
+
+def to_meta(value: Any) -> Any:
+    """Tensors become meta tensors of the same size and stride; 0-d CPU tensors (numbers) and all else stay."""
+    if isinstance(value, torch.Tensor):
+        if value.device.type == "cpu" and value.dim() == 0 or value.device.type == "meta":
+            return value
+        return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="meta")
+    if isinstance(value, (list, tuple)):
+        return [to_meta(v) for v in value]
+    if isinstance(value, torch.device):
+        return torch.device("meta")
+    if isinstance(value, torch.Generator):
+        return None
+    return value
+
+
+def infer(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Meta], bool]:
+    """Sizes, strides and dtypes of the results of op(*args, **kwargs), and whether they come as a list.
+
+    Shapes that torch refuses raise torch's own error here, with torch's text.
+    """
+    with torch._C._DisableTorchDispatch(), _disable_current_modes(), torch._C._AutoDispatchBelowAutograd():
+        meta_args = [to_meta(a) for a in args]
+        meta_kwargs = {k: to_meta(v) for k, v in kwargs.items()}
+        if "device" in meta_kwargs or any(a.name == "device" for a in op._schema.arguments):
+            meta_kwargs["device"] = torch.device("meta")
+            meta_kwargs.pop("pin_memory", None)
+        result = OVERRIDES.get(f"{op._schema.name}.{op._overloadname}", op)(*meta_args, **meta_kwargs)
+    results = list(result) if isinstance(result, (tuple, list)) else [result]
+    is_list = isinstance(result, list) or isinstance(result, tuple) and len(op._schema.returns) == 1
+    return [(tuple(r.size()), tuple(r.stride()), r.dtype) for r in results if r is not None], is_list

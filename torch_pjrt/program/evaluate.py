@@ -1,0 +1,178 @@
+"""The only evaluator: turns a Program into a pure function of arrays, row by row.
+
+Used by the compiler for every mode (eager, fused, torch.compile, export). It casts and broadcasts what rows ask to have
+cast and broadcast, reads views, stores results in memory order, and checks results against what torch says they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from jax import lax
+
+from torch_pjrt.errors import LoweringMismatchError
+from torch_pjrt.ops.dtypes import TO_NUMPY
+from torch_pjrt.ops.registry import Checked, Promote
+from torch_pjrt.program.access import read
+from torch_pjrt.program.program import Program, Template
+
+Array = Any
+
+NUMBER_WORDS = {"i": 2, "f": 2, "b": 2, "c": 4, "s": 4}
+_DTYPES = {"i": np.int64, "f": np.float64, "c": np.complex128, "b": np.bool_}
+
+
+def decode_numbers(words: Array, kinds: str) -> list[Array]:
+    """The 0-d operands packed in a uint32 vector (see pjrt/buffers.py), as int64, float64, complex128, bool, uint32[4]."""
+    out, at = [], 0
+    for kind in kinds:
+        width = NUMBER_WORDS[kind]
+        part = lax.slice(words, (at,), (at + width,))
+        at += width
+        if kind == "s":
+            out.append(part)
+        elif kind == "b":
+            out.append(lax.ne(lax.index_in_dim(part, 0, 0, False), np.uint32(0)))
+        elif kind == "c":
+            pairs = lax.bitcast_convert_type(lax.reshape(part, (2, 2)), np.float64)
+            out.append(lax.complex(lax.index_in_dim(pairs, 0, 0, False), lax.index_in_dim(pairs, 1, 0, False)))
+        else:
+            out.append(lax.bitcast_convert_type(part, _DTYPES[kind]))
+    return out
+
+
+def cast(x: Array, dtype: np.dtype) -> Array:
+    """Convert as torch does: complex to real drops the imaginary part, anything to bool is `!= 0`, NaN/inf to int as XLA saturates."""
+    if x.dtype == dtype:
+        return x
+    if np.issubdtype(x.dtype, np.complexfloating) and not np.issubdtype(dtype, np.complexfloating):
+        if dtype == np.bool_:
+            return lax.ne(x, lax.full_like(x, 0))
+        x = lax.real(x)
+    if np.issubdtype(dtype, np.unsignedinteger) and np.issubdtype(x.dtype, np.floating):
+        x = lax.convert_element_type(x, np.int64)  # negative floats wrap, as in C on the chips torch runs on
+    elif dtype.kind == "i" and dtype.itemsize < 4 and x.dtype.kind not in "iub":
+        x = lax.convert_element_type(x, np.int32)
+    return lax.convert_element_type(x, dtype)
+
+
+def _widened(dtype: np.dtype) -> np.dtype:
+    """float32 for the floats below 32 bits, else the dtype itself."""
+    if dtype.kind == "V" or dtype == np.float16 or dtype.name.startswith(("bfloat16", "float8")):
+        return np.dtype(np.float32)
+    return dtype
+
+
+def _promoted(template: Template, arrays: list[Array], numbers: list[Array]) -> tuple[list[Array], list[Array]]:
+    compute = template.compute
+    assert compute is not None
+    wide = _widened(compute)
+    arrays = [a if i in template.kept else cast(cast(a, compute), wide) for i, a in enumerate(arrays)]
+    numbers = [
+        n if kind == "s" else cast(n if dtype is None else cast(cast(n, dtype), compute), wide)
+        for n, dtype, kind in zip(
+            numbers, template.number_dtypes, template.number_kinds[template.num_starts :], strict=True
+        )
+    ]
+    if template.row.broadcast:
+        shape = np.broadcast_shapes(*(a.shape for a in arrays), *(() for _ in numbers))
+        arrays = [lax.broadcast_in_dim(a, shape, range(len(shape) - a.ndim, len(shape))) for a in arrays]
+        numbers = [n if n.ndim else lax.broadcast(n, shape) for n in numbers]
+    return arrays, numbers
+
+
+def _fixed(template: Template, value: Any, shape: tuple[int, ...]) -> Array:
+    """A Scalar that was left at its default: a constant, in the dtype and shape that an operand would have."""
+    if template.row.promote is Promote.NONE:
+        return np.asarray(value, {float: np.float64, int: np.int64, bool: np.bool_, complex: np.complex128}[type(value)])
+    assert template.compute is not None
+    return lax.full(shape if template.row.broadcast else (), value, _widened(template.compute))
+
+
+def _bind(template: Template, arrays: list[Array], numbers: list[Array]) -> dict[str, Any]:
+    shape = np.broadcast_shapes(*(a.shape for a in arrays)) if template.row.broadcast else ()
+
+    def pick(binding: tuple[str, Any]) -> Any:
+        kind, what = binding
+        if kind == "in":
+            return arrays[what]
+        if kind == "num":
+            return numbers[what]
+        if kind == "fixed":
+            return _fixed(template, what, shape)
+        if kind == "list":
+            return [pick(b) for b in what]
+        return what
+
+    return {name: pick(binding) for name, binding in template.bindings}
+
+
+def _stored(template: Template, index: int, result: Array) -> Array:
+    """A result as its payload: checked against torch's shape and dtype, dims in memory order."""
+    want = template.outs[index]
+    dtype = TO_NUMPY[want.dtype]
+    if template.row.promote is not Promote.NONE:
+        result = cast(result, dtype)
+    if tuple(result.shape) != want.size or result.dtype != dtype:
+        raise LoweringMismatchError(
+            f"the row for {template.row.name} gave {result.dtype}{list(result.shape)} as result {index}; "
+            f"torch says {dtype}{list(want.size)} (operands {', '.join(map(str, template.avals))})",
+            todo="This is a bug in torch-pjrt; please report it with these operands.",
+        )
+    return result if want.perm is None else lax.transpose(result, want.perm)
+
+
+def evaluate_step(
+    template: Template, payloads: Sequence[Array], numbers: list[Array], precision: Any = None
+) -> tuple[list[Array], Array | None]:
+    """One step: payloads in, payloads out, and the 0-d bool that says a bad index was met (or None)."""
+    starts, own = numbers[: template.num_starts], numbers[template.num_starts :]
+    arrays, at = [], 0
+    for aval, payload in zip(template.avals, payloads, strict=True):
+        count = aval.plan.num_starts if aval.plan is not None else 0
+        arrays.append(read(payload, aval.plan, starts[at : at + count]))
+        at += count
+    if template.row.promote is not Promote.NONE:
+        arrays, own = _promoted(template, arrays, own)
+    else:
+        own = [n if d is None else cast(n, d) for n, d in zip(own, template.number_dtypes, strict=True)]
+    arguments = _bind(template, arrays, own)
+    if template.row.wants_out:
+        arguments["out"] = tuple((o.size, TO_NUMPY[o.dtype]) for o in template.outs)
+    if template.row.wants_precision:
+        arguments["precision"] = precision
+    result = template.row.fn(**arguments)
+    bad = None
+    if isinstance(result, Checked):
+        result, bad = result
+    results = list(result) if isinstance(result, (tuple, list)) else [result]
+    if len(results) != len(template.outs):
+        raise LoweringMismatchError(f"{template.row.name} gave {len(results)} results, not {len(template.outs)}")
+    return [_stored(template, i, r) for i, r in enumerate(results)], bad
+
+
+def evaluate(program: Program, precision: Any = None) -> Callable[..., tuple[Array, ...]]:
+    """The Program as a function (words, *payloads) -> outputs; the check's int32 comes last when there is one."""
+
+    def run(words: Array, *inputs: Array) -> tuple[Array, ...]:
+        numbers = decode_numbers(words, program.number_kinds)
+        values, at = list(inputs), 0
+        first_bad: Array = np.int32(-1)
+        for position, (template, operands) in enumerate(program.steps):
+            count = len(template.number_kinds)
+            results, bad = evaluate_step(template, [values[i] for i in operands], numbers[at : at + count], precision)
+            at += count
+            values.extend(results)
+            if bad is not None:
+                here = lax.select(bad, np.int32(position), np.int32(-1))
+                first_bad = here if isinstance(first_bad, np.int32) else (
+                    lax.select(lax.lt(first_bad, np.int32(0)), here, first_bad)
+                )
+        outputs = tuple(values[i] for i in program.outputs)
+        if program.checked:
+            outputs += (lax.convert_element_type(first_bad, np.int32),)
+        return outputs
+
+    return run

@@ -1,0 +1,1 @@
+"""torch's side of the device: storages, layouts, transfers, generators, autocast, streams and memory figures."""

@@ -21,7 +21,7 @@ def as_dtype(x: Array, dtype: Any) -> Array:
 
 def like(number: Array | float, x: Array) -> Array:
     """A number (Python or 0-d array) as an array of x's shape and dtype."""
-    return lax.broadcast(as_dtype(lax.asarray(number), x.dtype), x.shape)
+    return lax.broadcast(lax.convert_element_type(number, x.dtype), x.shape)
 
 
 def constant(value: complex, x: Array) -> Array:

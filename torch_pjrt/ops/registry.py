@@ -130,4 +130,5 @@ def load_rows() -> dict[str, Row]:
 
     for module in pkgutil.walk_packages(lowerings.__path__, lowerings.__name__ + "."):
         importlib.import_module(module.name)
+    importlib.import_module("torch_pjrt.ops.meta_kernels")
     return ROWS

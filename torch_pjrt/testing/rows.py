@@ -173,7 +173,7 @@ def sweep(names: list[str], dtype: torch.dtype, limit: int) -> int:
         if dtype not in info.dtypes:
             continue
         recorder = Recorder(dtype)
-        grad = dtype in info.backward_dtypes and info.supports_autograd
+        grad = info.supports_autograd and dtype in info.backward_dtypes and (dtype.is_floating_point or dtype.is_complex)
         for index, sample in enumerate(info.sample_inputs("cpu", dtype, requires_grad=grad)):
             if index >= limit:
                 break

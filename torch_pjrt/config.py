@@ -103,7 +103,8 @@ class Settings:
     device_name = Setting(
         name="device_name",
         default="pjrt",
-        help="Name of the device in PyTorch, so that scripts written for `tpu` or `neuron` run. Read when torch is imported.",
+        help="Name of the device in PyTorch, so that scripts written for `tpu` or `neuron` run. "
+        "Read when torch is imported.",
     )
     eager_mode = Setting(
         name="eager_mode",
@@ -117,13 +118,15 @@ class Settings:
         name="cpu_fallback",
         default="warn",
         choices=("allow", "warn", "error"),
-        help="What an op without a lowering does: run on the CPU quietly, with one warning per op, or raise. Always counted.",
+        help="What an op without a lowering does: run on the CPU quietly, with one warning per op, or raise. "
+        "Always counted.",
     )
     index_checks = Setting(
         name="index_checks",
         default=True,
         in_cache_key=True,
-        help="Whether programs check indices and report those out of range. Without it such an index gives undefined values.",
+        help="Whether programs check indices and report those out of range. Without it such an index gives "
+        "undefined values.",
     )
     float64 = Setting(
         name="float64",
@@ -135,7 +138,8 @@ class Settings:
     segments = Setting(
         name="segments",
         default=True,
-        help="Whether repeated layers in a fused program share one executable. Compile time then does not grow with depth.",
+        help="Whether repeated layers in a fused program share one executable. Compile time then does not grow "
+        "with depth.",
     )
     max_pending_ops = Setting(
         name="max_pending_ops",

@@ -1,0 +1,61 @@
+"""`torch-pjrt run SCRIPT ARGS`: an unmodified CUDA script on the pjrt device, and a report of what that took."""
+
+from __future__ import annotations
+
+__all__ = ["run"]
+
+import os
+import runpy
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from torch_pjrt.config import settings
+from torch_pjrt.integrations import cuda_alias
+
+
+def run(script: str, arguments: tuple[str, ...], *, as_module: bool = False, quiet: bool = False) -> None:
+    """Run it as `python` would: sys.argv, sys.path[0] and `__main__` are the script's."""
+    sys.argv = [script, *arguments]
+    with cuda_alias.active() as counts:
+        try:
+            if as_module:
+                sys.path.insert(0, os.getcwd())
+                runpy.run_module(script, run_name="__main__", alter_sys=True)
+            else:
+                sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
+                runpy.run_path(script, run_name="__main__")
+        finally:
+            if not quiet:
+                print_report(counts, getattr(torch, settings.device_name).stats())
+
+
+def print_report(counts: Mapping[str, int], stats: Mapping[str, Any]) -> None:
+    """Say on stderr what was mapped, what ran on the CPU, and what was compiled."""
+    console = Console(stderr=True, highlight=False)
+    console.print()
+    console.print(_table("asked of CUDA, done by pjrt", "times", counts, nothing="nothing asked for CUDA"))
+    console.print(_table("ran on the CPU instead", "times", stats["fallbacks"], nothing="nothing fell back to the CPU"))
+    console.print(_table("device values read on the host, by line", "times", stats["host_reads"], nothing="", limit=8))
+    console.print(
+        f"{stats['programs_launched']} programs launched, {stats['compiles']} compiled in "
+        f"{stats['compile_seconds']:.1f} s, {stats['disk_hits']} taken from the disk cache. "
+        f"To see why programs were compiled: torch.{settings.device_name}.explain_recompiles()"
+    )
+
+
+def _table(title: str, unit: str, counts: Mapping[str, int], *, nothing: str, limit: int = 30) -> Table | str:
+    if not counts:
+        return nothing
+    table = Table(title, unit, box=None, pad_edge=False, header_style="bold")
+    table.columns[1].justify = "right"
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    for name, times in ordered[:limit]:
+        table.add_row(name, str(times))
+    if len(ordered) > limit:
+        table.add_row(f"... and {len(ordered) - limit} more", "")
+    return table

@@ -1,0 +1,61 @@
+"""Attributes replaced for a while, the count of what was asked through them, and the mapping of a device."""
+
+from __future__ import annotations
+
+__all__ = ["Patches"]
+
+import collections
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torch_pjrt.config import settings
+
+_ABSENT = object()
+
+
+class Patches:
+    """Replaces attributes and puts them back in reverse order."""
+
+    def __init__(self) -> None:
+        self.counts: collections.Counter[str] = collections.Counter()
+        self._undo: list[tuple[Any, str, Any]] = []
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        """Replace one attribute until `undo`."""
+        self._undo.append((owner, name, vars(owner).get(name, _ABSENT)))
+        setattr(owner, name, value)
+
+    def undo(self) -> None:
+        """Put everything back."""
+        while self._undo:
+            owner, name, before = self._undo.pop()
+            if before is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+    def wrap(self, owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        """Replace a function by `make(function)`, when this torch has it."""
+        before = getattr(owner, name, None)
+        if before is not None:
+            self.set(owner, name, functools.wraps(before)(make(before)))
+
+    def device(self, value: Any) -> Any:
+        """The pjrt device for a CUDA device or its name; anything else as it is."""
+        if isinstance(value, str):
+            if value != "cuda" and not value.startswith("cuda:"):
+                return value
+            self.counts['device="cuda"'] += 1
+            return settings.device_name + value[len("cuda") :]
+        if isinstance(value, torch.device) and value.type == "cuda":
+            self.counts['device="cuda"'] += 1
+            return torch.device(settings.device_name, value.index or 0)
+        return value
+
+
+def device_module() -> Any:
+    """`torch.pjrt`, or what it is called when the device has another name."""
+    return getattr(torch, settings.device_name)

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+import torch
+
 from torch_pjrt.errors import ForkedProcessError, PjrtError
 
 
@@ -72,6 +74,7 @@ _lock = threading.RLock()
 _runtime: Runtime | None = None
 _loader: Callable[[], object] | None = None
 _in_bad_fork = False
+_fork_callbacks: list[Callable[[], None]] = []
 
 
 def set_loader(loader: Callable[[], object]) -> None:
@@ -101,6 +104,21 @@ def started() -> bool:
 def in_bad_fork() -> bool:
     """Whether this process was forked from one that had used the device."""
     return _in_bad_fork
+
+
+def on_bad_fork(callback: Callable[[], None]) -> None:
+    """Call this in a forked child of a process that used the device, so that hot paths can be made to raise there."""
+    _fork_callbacks.append(callback)
+
+
+def device() -> torch.device:
+    """Our one device, pjrt:0 under whatever name it has."""
+    return torch.device(torch._C._get_privateuse1_backend_name(), 0)
+
+
+def is_ours(device_type: str) -> bool:
+    """Whether a device type (a string such as "pjrt") is ours."""
+    return device_type == torch._C._get_privateuse1_backend_name()
 
 
 def check_fork() -> None:
@@ -135,6 +153,8 @@ def _after_fork_in_child() -> None:
     _lock = threading.RLock()
     if _runtime is not None:
         _in_bad_fork = True
+        for callback in _fork_callbacks:
+            callback()
 
 
 if hasattr(os, "register_at_fork"):

@@ -7,7 +7,7 @@ plain attribute read. `docs/settings.md` is written from this table (`./dev docs
 
 from __future__ import annotations
 
-__all__ = ["PREFIX", "Setting", "Settings", "settings"]
+__all__ = ["PREFIX", "Setting", "Settings", "child_environment", "environment", "settings", "table"]
 
 import contextlib
 import dataclasses
@@ -240,6 +240,11 @@ def user_cache_folder() -> pathlib.Path:
 def environment(*names: str) -> dict[str, str]:
     """Those of the named variables that are set: for reports, since no other module reads the environment."""
     return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def child_environment(changes: dict[str, str] | None = None) -> dict[str, str]:
+    """The environment for a child process: this one's, with changes."""
+    return {**os.environ, **(changes or {})}
 
 
 _warned_of: set[str] = set()

@@ -12,6 +12,7 @@ import torch
 import torch.utils._device  # where `with torch.device(...)` gets its context from
 
 from torch_pjrt.config import settings
+
 from .patching import Patches, device_module
 
 # Functions of `torch` that take `device=` by keyword.

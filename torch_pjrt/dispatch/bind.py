@@ -101,7 +101,7 @@ class Binder:
             key.append(len(arg))
             for item in arg:
                 starts = self._slow(0, item, key, values, starts, numbers)
-        elif code == 2:
+        elif code == 2 or code == 0:  # code 0: a plain number where the schema says Tensor, as captured graphs have
             key.append(type(arg))
             numbers.append(arg)
         else:
@@ -180,7 +180,7 @@ class _Builder:
             return ("in", len(self.avals) - 1)
         if code == 1:
             return ("list", tuple(self.binding(0, v) for v in value))
-        if code == 2:
+        if code == 2 or code == 0:
             self.promoting.append(value)
             return self._number(_NUMBER_LETTER[type(value)], None)
         if isinstance(value, torch.dtype):

@@ -69,9 +69,10 @@ def _promoted(template: Template, arrays: list[Array], numbers: list[Array]) -> 
     compute = template.compute
     assert compute is not None
     wide = _widened(compute)
+    predicate = TO_NUMPY[template.outs[0].dtype] == np.bool_  # numbers are compared in the tensors' own precision
     arrays = [a if i in template.kept else cast(cast(a, compute), wide) for i, a in enumerate(arrays)]
     numbers = [
-        n if kind == "s" else cast(n if dtype is None else cast(cast(n, dtype), compute), wide)
+        n if kind == "s" else cast(cast(n if dtype is None else cast(n, dtype), compute) if dtype or predicate else n, wide)
         for n, dtype, kind in zip(
             numbers, template.number_dtypes, template.number_kinds[template.num_starts :], strict=True
         )

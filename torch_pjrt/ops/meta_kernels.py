@@ -25,3 +25,42 @@ def linear_backward(self: Tensor, grad_output: Tensor, weight: Tensor, output_ma
     return asked(
         output_mask, self.new_empty(self.shape), weight.new_empty(weight.shape), weight.new_empty(weight.shape[:-1])
     )
+
+
+def _batch_norm_eval(op: Any) -> Any:
+    """torch's meta kernel with empty saved statistics in evaluation, as CPU gives them."""
+
+    def kernel(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        results = list(op(*args, **kwargs))
+        names = [a.name for a in op._schema.arguments]
+        training = dict(zip(names, args), **kwargs).get("training", False)  # noqa: B905 - defaults are left out
+        if not training:
+            results[1:3] = [r.new_empty(0) for r in results[1:3]]
+        return tuple(results)
+
+    return kernel
+
+
+for _name in ("native_batch_norm", "_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training"):
+    meta_override(f"aten::{_name}.default")(_batch_norm_eval(getattr(torch.ops.aten, _name).default))
+
+
+@meta_override("aten::multi_margin_loss_backward.default", "aten::multilabel_margin_loss_backward.default")
+def like_self(grad_output: Tensor, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """A gradient of self's size, dense."""
+    return self.new_empty(self.shape)
+
+
+@meta_override(*(f"pjrt::{n}_step.{o}" for n in ("adam", "adamw", "sgd", "adagrad") for o in ("default", "tensor_lr")))
+def optimizer_step(*args: Any, **kwargs: Any) -> list[Tensor]:
+    """The written tensors of one optimizer step, as they are: all but the step count, absent ones left out."""
+    states = [a for a in args if not isinstance(a, (int, float, bool))]
+    if len(states) > 3:  # all but SGD end with state_step
+        states = states[:-1]
+    return [torch.empty_like(t) for t in states if t is not None]
+
+
+@meta_override("pjrt::amp_unscale.default")
+def amp_unscale(self: Tensor, found_inf: Tensor, inv_scale: Tensor) -> list[Tensor]:
+    """The gradient and the flag."""
+    return [torch.empty_like(self), torch.empty_like(found_inf)]

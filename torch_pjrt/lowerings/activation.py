@@ -81,21 +81,6 @@ def prelu(self: Array, weight: Array) -> Array:
     return leaky_relu(self, weight)
 
 
-@row("rrelu_with_noise_functional", random=1)
-def rrelu(self: Array, noise: Array, lower: Array, upper: Array, training: bool, rng: Array) -> tuple[Array, Array]:
-    """leaky_relu with a random slope in training (also given back as noise), the mean slope otherwise."""
-    work = self if self.dtype.itemsize >= 4 else lax.convert_element_type(self, "float32")
-    low, high = (lax.broadcast(lax.convert_element_type(x, work.dtype), self.shape) for x in (lower, upper))
-    if not training:
-        slope = lax.mul(lax.add(low, high), constant(0.5, work))
-        return lax.convert_element_type(leaky_relu(work, slope), self.dtype), noise
-    _, bits = lax.rng_bit_generator(rng, self.shape, dtype="uint32", algorithm=lax.RandomAlgorithm.RNG_PHILOX)
-    unit = lax.convert_element_type(lax.shift_right_logical(bits, constant(8, bits)), work.dtype)
-    slope = lax.add(low, lax.mul(lax.mul(unit, constant(2.0**-24, unit)), lax.sub(high, low)))
-    slope = lax.select(lax.gt(work, constant(0, work)), constant(1, work), slope)
-    return lax.convert_element_type(lax.mul(work, slope), self.dtype), lax.convert_element_type(slope, noise.dtype)
-
-
 @row("softplus", promote=Promote.DEFAULT)
 def softplus(self: Array, beta: Array, threshold: Array) -> Array:
     """log(1 + exp(beta * self)) / beta, self itself beyond the threshold."""

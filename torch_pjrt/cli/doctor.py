@@ -36,7 +36,8 @@ import json, os, torch
 held = torch._C._get_privateuse1_backend_name()
 if held == "privateuseone":
     off = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0"
-    raise SystemExit("importing torch registered no device" + (", since TORCH_DEVICE_BACKEND_AUTOLOAD=0" if off else ""))
+    why = ", since TORCH_DEVICE_BACKEND_AUTOLOAD=0" if off else ""
+    raise SystemExit("importing torch registered no device" + why)
 device = torch.device(held)
 value = (torch.arange(4, device=device) * 2).sum().item()
 module = getattr(torch, held)

@@ -7,6 +7,7 @@ gives: tensor -> (Value, Aval, starts).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -14,11 +15,13 @@ import numpy as np
 import torch
 from torch._ops import OpOverload
 
-from torch_pjrt.ops.dtypes import TO_NUMPY, category, common_dtype, int_to_float, is_wrapped_number
+from torch_pjrt.ops.dtypes import FROM_NUMPY, TO_NUMPY, category, common_dtype, int_to_float, is_wrapped_number
 from torch_pjrt.ops.metadata import infer
 from torch_pjrt.ops.registry import Promote, Row
 from torch_pjrt.ops.schema import Argument, Kind, schema_of
+from torch_pjrt.program.evaluate import result_shapes
 from torch_pjrt.program.program import Aval, OutSpec, Template, out_spec
+from torch_pjrt.tensor.layout import contiguous_strides
 
 Operand = tuple[Any, Aval, tuple[int, ...]]
 Bound = tuple[Template, list[Any], tuple[Any, ...]]
@@ -46,7 +49,7 @@ class Binder:
 
     def _code(self, argument: Argument) -> int:
         if argument.kind is Kind.SCALAR and argument.name in self.row.static:
-            return 3
+            return 6
         if argument.is_int and argument.name in self.row.operands:
             return 2
         return _CODES[argument.kind]
@@ -71,6 +74,8 @@ class Binder:
         for name, arg in kwargs.items():
             key.append(name)
             starts = self._slow(self.by_name[name], arg, key, values, starts, numbers)
+        if torch.get_default_dtype() is not torch.float32:
+            key.append(torch.get_default_dtype())
         frozen = tuple(key)
         template = self.templates.get(frozen)
         if template is None:
@@ -104,6 +109,8 @@ class Binder:
         elif code == 2 or code == 0:  # code 0: a plain number where the schema says Tensor, as captured graphs have
             key.append(type(arg))
             numbers.append(arg)
+        elif code == 6:
+            key.append((type(arg), _frozen(arg)))
         else:
             key.append(_frozen(arg))
         return starts
@@ -124,27 +131,51 @@ class Binder:
             value = given.get(argument.name, argument.default)
             builder.keeping = argument.name in self.row.keep
             bindings.append((argument.name, builder.binding(code, value)))
-        metas, is_list = infer(self.op, args, kwargs)
-        outs = tuple(out_spec(*m) for m in metas)
-        draws = 0
         if self.row.random:
             bindings.append(("rng", ("num", len(builder.kinds))))
             builder.kinds.append("s")
             builder.dtypes.append(None)
-            draws = _draws(self.row.random, outs, builder.avals)
         starts = "i" * sum(a.plan.num_starts for a in builder.avals if a.plan is not None)
-        return Template(
+        blank = Template(
             row=self.row,
             bindings=tuple(bindings),
             avals=tuple(builder.avals),
             number_kinds=starts + "".join(builder.kinds),
             number_dtypes=tuple(builder.dtypes),
+            outs=(),
+            compute=None,
+            kept=frozenset(builder.kept),
+        )
+        found, is_list = self._results(blank, args, kwargs)
+        metas = [m for m in found if m is not None]
+        outs = tuple(out_spec(*m) for m in metas)
+        return dataclasses.replace(
+            blank,
             outs=outs,
             compute=builder.compute_dtype(metas[0][2]) if metas else None,
-            kept=frozenset(builder.kept),
-            draws=draws,
+            draws=_draws(self.row.random, outs, builder.avals) if self.row.random else 0,
             returns_list=is_list,
+            slots=_slots(found),
         )
+
+    def _results(self, blank: Template, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], bool]:
+        """What torch's meta kernel says of the results; the row itself where sizes depend on values or torch has none."""
+        if not self.row.dynamic:
+            try:
+                return infer(self.op, args, kwargs)
+            except NotImplementedError:
+                if self.row.wants_out or self.row.promote is not Promote.NONE:
+                    raise
+        shapes = result_shapes(blank)
+        return [(s, contiguous_strides(s), FROM_NUMPY[d]) for s, d in shapes], False
+
+
+def _slots(found: list[Any]) -> tuple[int | None, ...] | None:
+    """Which result each return is, when some returns are undefined."""
+    if all(m is not None for m in found):
+        return None
+    supply = iter(range(len(found)))
+    return tuple(None if m is None else next(supply) for m in found)
 
 
 def _draws(words: int, outs: tuple[OutSpec, ...], avals: list[Aval]) -> int:

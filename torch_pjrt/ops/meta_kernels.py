@@ -64,3 +64,18 @@ def optimizer_step(*args: Any, **kwargs: Any) -> list[Tensor]:
 def amp_unscale(self: Tensor, found_inf: Tensor, inv_scale: Tensor) -> list[Tensor]:
     """The gradient and the flag."""
     return [torch.empty_like(self), torch.empty_like(found_inf)]
+
+
+@meta_override("aten::convolution_overrideable.default")
+def convolution_overrideable(*args: Any, **kwargs: Any) -> Tensor:
+    """As aten::convolution."""
+    return torch.ops.aten.convolution.default(*args, **kwargs)
+
+
+@meta_override("aten::convolution_backward_overrideable.default")
+def convolution_backward_overrideable(
+    grad_output: Tensor, input: Tensor, weight: Tensor, *rest: Any
+) -> tuple[Tensor | None, ...]:
+    """As aten::convolution_backward, which is given the bias's size too."""
+    sizes = [grad_output.shape[1]]
+    return torch.ops.aten.convolution_backward.default(grad_output, input, weight, sizes, *rest)

@@ -44,8 +44,8 @@ def to_meta(value: Any) -> Any:
     return value
 
 
-def infer(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Meta], bool]:
-    """Sizes, strides and dtypes of the results of op(*args, **kwargs), and whether they come as a list.
+def infer(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Meta | None], bool]:
+    """Sizes, strides and dtypes of the results of op(*args, **kwargs) (None: undefined), and whether they come as a list.
 
     Shapes that torch refuses raise torch's own error here, with torch's text.
     """
@@ -57,5 +57,5 @@ def infer(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
             meta_kwargs.pop("pin_memory", None)
         result = OVERRIDES.get(f"{op._schema.name}.{op._overloadname}", op)(*meta_args, **meta_kwargs)
     results = list(result) if isinstance(result, (tuple, list)) else [result]
-    is_list = isinstance(result, list) or isinstance(result, tuple) and len(op._schema.returns) == 1
-    return [(tuple(r.size()), tuple(r.stride()), r.dtype) for r in results if r is not None], is_list
+    is_list = str(op._schema.returns[0].type).startswith("List[") if op._schema.returns else False
+    return [None if r is None else (tuple(r.size()), tuple(r.stride()), r.dtype) for r in results], is_list

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jax import lax
 
@@ -125,10 +126,10 @@ def _stored(template: Template, index: int, result: Array) -> Array:
     return result if want.perm is None else lax.transpose(result, want.perm)
 
 
-def evaluate_step(
+def _results(
     template: Template, payloads: Sequence[Array], numbers: list[Array], precision: Any = None
 ) -> tuple[list[Array], Array | None]:
-    """One step: payloads in, payloads out, and the 0-d bool that says a bad index was met (or None)."""
+    """Call the row: its results as it gave them, and the 0-d bool that says a bad index was met (or None)."""
     starts, own = numbers[: template.num_starts], numbers[template.num_starts :]
     arrays, at = [], 0
     for aval, payload in zip(template.avals, payloads, strict=True):
@@ -148,10 +149,33 @@ def evaluate_step(
     bad = None
     if isinstance(result, Checked):
         result, bad = result
-    results = list(result) if isinstance(result, (tuple, list)) else [result]
+    if template.row.dynamic:
+        found, count = result
+        result = [*(found if isinstance(found, (tuple, list)) else [found]), count]
+    return list(result) if isinstance(result, (tuple, list)) else [result], bad
+
+
+def evaluate_step(
+    template: Template, payloads: Sequence[Array], numbers: list[Array], precision: Any = None
+) -> tuple[list[Array], Array | None]:
+    """One step: payloads in, payloads out, and the 0-d bool that says a bad index was met (or None)."""
+    results, bad = _results(template, payloads, numbers, precision)
     if len(results) != len(template.outs):
         raise LoweringMismatchError(f"{template.row.name} gave {len(results)} results, not {len(template.outs)}")
     return [_stored(template, i, r) for i, r in enumerate(results)], bad
+
+
+def result_shapes(template: Template) -> list[tuple[tuple[int, ...], np.dtype]]:
+    """Shapes and dtypes that the row itself gives, for overloads of which torch cannot say (data-dependent sizes)."""
+    words = sum(NUMBER_WORDS[k] for k in template.number_kinds)
+    inputs = [jax.ShapeDtypeStruct(a.spec.shape, a.spec.dtype) for a in template.avals]
+
+    def run(words: Array, *payloads: Array) -> list[Array]:
+        return _results(template, payloads, decode_numbers(words, template.number_kinds))[0]
+
+    with jax.enable_x64(True):
+        found = jax.eval_shape(run, jax.ShapeDtypeStruct((words,), np.uint32), *inputs)
+    return [(tuple(f.shape), np.dtype(f.dtype)) for f in found]
 
 
 def evaluate(program: Program, precision: Any = None) -> Callable[..., tuple[Array, ...]]:

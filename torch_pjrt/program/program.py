@@ -120,9 +120,15 @@ class Template:
     kept: frozenset[int] = frozenset()  # operands that a promoting row does not cast
     draws: int = 0  # 32-bit words the step takes from the generator
     returns_list: bool = False
+    slots: tuple[int | None, ...] | None = None  # which result each return is, when some returns are undefined
     lane: bool = False  # one element of a foreach step: may be reordered among its fellows
     id: int = field(default_factory=lambda: next(_template_ids))
     _text: str | None = None
+
+    single: bool = field(init=False, default=False)  # returns exactly one tensor
+
+    def __post_init__(self) -> None:
+        self.single = self.slots is None and len(self.outs) == 1 and not self.returns_list
 
     @property
     def text(self) -> str:

@@ -42,7 +42,7 @@ class State:
 class PjrtGenerator(torch._C.Generator):
     """A torch.Generator of our device. Made by `torch.Generator(device="pjrt")`."""
 
-    __slots__ = ("__weakref__", "_state")
+    __slots__ = ("_state",)
     _state: State
 
     def __new__(cls, state: State | None = None) -> PjrtGenerator:

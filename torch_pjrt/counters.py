@@ -1,0 +1,66 @@
+"""Counts of what the package did: compiles, cache hits, launches, flushes, host reads, fallbacks.
+
+One process-wide object. Everything that costs time or leaves the device is counted here, so that nothing is silent;
+`forbidden` turns a kind of event into an error (torch.pjrt.fail_on).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Counters:
+    """Process-wide counters. Times in seconds."""
+
+    compiles: int = 0
+    cache_hits: int = 0
+    disk_hits: int = 0
+    compile_seconds: float = 0.0
+    programs_launched: int = 0
+    recorded_ops: int = 0
+    flushes: Counter[str] = field(default_factory=Counter)
+    host_reads: Counter[str] = field(default_factory=Counter)
+    fallbacks: Counter[str] = field(default_factory=Counter)
+    fallback_lines: Counter[str] = field(default_factory=Counter)
+    causes: deque[str] = field(default_factory=lambda: deque(maxlen=1000))
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def as_dict(self) -> dict[str, Any]:
+        """A copy, with plain dicts."""
+        return {
+            "compiles": self.compiles,
+            "cache_hits": self.cache_hits,
+            "disk_hits": self.disk_hits,
+            "compile_seconds": self.compile_seconds,
+            "programs_launched": self.programs_launched,
+            "recorded_ops": self.recorded_ops,
+            "flushes": dict(self.flushes),
+            "host_reads": dict(self.host_reads),
+            "fallbacks": dict(self.fallbacks),
+            "fallback_lines": dict(self.fallback_lines),
+        }
+
+    def reset(self) -> None:
+        """All counters to zero."""
+        self.compiles = self.cache_hits = self.disk_hits = self.programs_launched = self.recorded_ops = 0
+        self.compile_seconds = 0.0
+        for counter in (self.flushes, self.host_reads, self.fallbacks, self.fallback_lines):
+            counter.clear()
+        self.causes.clear()
+
+
+@dataclass(slots=True)
+class Forbidden:
+    """Which events raise at present."""
+
+    recompile: bool = False
+    fallback: bool = False
+    host_read: bool = False
+
+
+counters = Counters()
+forbidden = Forbidden()

@@ -1,0 +1,143 @@
+"""Operators whose result's size depends on values: the row gives a padded result and a count, and the count is read.
+
+Also indexing with masks, which is nonzero and then indexing with integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torch_pjrt.dispatch.fused import recorder
+from torch_pjrt.ops.registry import ROWS
+from torch_pjrt.ops.schema import find_overload
+from torch_pjrt.program.program import Template
+from torch_pjrt.tensor.layout import contiguous_strides
+from torch_pjrt.tensor.storage import Value, make_tensor
+
+aten = torch.ops.aten
+KERNELS: dict[str, Callable[..., Any]] = {}
+
+
+def kernel(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: the function is the kernel of these overloads."""
+
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            KERNELS[name] = fn
+        return fn
+
+    return register
+
+
+def _prefix(template: Template, position: int, value: Value, count: int) -> torch.Tensor:
+    """The first `count` rows of a padded result."""
+    padded = make_tensor(template.outs[position], value)
+    return padded.narrow(0, 0, count) if padded.dim() and padded.shape[0] != count else padded
+
+
+def dynamic(name: str) -> Callable[..., Any]:
+    """The kernel of a row with dynamic=True: run, read the count, cut the results to it."""
+    from torch_pjrt.dispatch.table import row_kernel
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        template, outs = row_kernel(name).step(args, kwargs)
+        *results, count = outs
+        number = int(recorder().host_read(count, f"size of {name.removeprefix('aten::')}"))
+        tensors = [
+            _prefix(template, i, v, number) if template.outs[i].size[:1] == template.outs[0].size[:1] else make_tensor(template.outs[i], v)
+            for i, v in enumerate(results)
+        ]
+        return tensors[0] if len(tensors) == 1 else tuple(tensors)
+
+    return run
+
+
+def _is_mask(index: torch.Tensor | None) -> bool:
+    return index is not None and index.dtype in (torch.bool, torch.uint8)
+
+
+def expand_masks(self: torch.Tensor, indices: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """Replace each bool mask by the integer indices of its True elements, as many as it has dims."""
+    out: list[torch.Tensor | None] = []
+    for index in indices:
+        if index is None or not _is_mask(index):
+            if index is not None and index.device.type == "cpu":
+                index = index.to(self.device)
+            out.append(index)
+            continue
+        at = len(out)
+        if index.shape != self.shape[at : at + index.dim()]:
+            raise IndexError(
+                f"The shape of the mask {list(index.shape)} at index {at} does not match the shape of the indexed "
+                f"tensor {list(self.shape)} at index {at}"
+            )
+        if index.device.type == "cpu":
+            index = index.to(self.device)
+        out.extend(aten.nonzero.default(index).unbind(1))
+    return out
+
+
+@kernel("index.Tensor", "_unsafe_index.Tensor")
+def index(self: torch.Tensor, indices: list[torch.Tensor | None]) -> torch.Tensor:
+    """x[indices]; masks become integers first (which reads their count)."""
+    from torch_pjrt.dispatch.kernels import results_of
+    from torch_pjrt.dispatch.table import row_kernel
+
+    template, outs = row_kernel("aten::index.Tensor").step((self, expand_masks(self, list(indices))), {})
+    return results_of(template, outs)[0] if not template.single else make_tensor(template.outs[0], outs[0])
+
+
+def _masked_fill_instead(
+    self: torch.Tensor, indices: list[torch.Tensor | None], values: torch.Tensor, accumulate: bool
+) -> torch.Tensor | None:
+    """x[mask] = number needs no count: a select instead of a scatter."""
+    if accumulate or values.numel() != 1 or len(indices) != 1 or indices[0] is None or not _is_mask(indices[0]):
+        return None
+    mask = indices[0].to(self.device)
+    if mask.shape != self.shape[: mask.dim()]:
+        return None
+    mask = mask.to(torch.bool).reshape(mask.shape + (1,) * (self.dim() - mask.dim()))
+    return aten.where.self(mask, values.reshape(()).to(self.device, self.dtype), self)
+
+
+@kernel("index_put", "_unsafe_index_put")
+def index_put(
+    self: torch.Tensor, indices: list[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False
+) -> torch.Tensor:
+    """x.index_put(indices, values)."""
+    from torch_pjrt.dispatch.table import row_kernel
+
+    selected = _masked_fill_instead(self, list(indices), values, accumulate)
+    if selected is not None:
+        return selected
+    if values.device.type == "cpu" and values.numel() == 1:
+        values = values.to(self.device)
+    arguments = (self, expand_masks(self, list(indices)), values, accumulate)
+    template, outs = row_kernel("aten::index_put.default").step(arguments, {})
+    return make_tensor(template.outs[0], outs[0])
+
+
+@kernel("index_put_", "_index_put_impl_")
+def index_put_(
+    self: torch.Tensor,
+    indices: list[torch.Tensor | None],
+    values: torch.Tensor,
+    accumulate: bool = False,
+    unsafe: bool = False,
+) -> torch.Tensor:
+    """x[indices] = values."""
+    return self.copy_(index_put(self, indices, values, accumulate))
+
+
+def register(library: torch.library.Library) -> None:
+    """Register this module's kernels, and one for every dynamic row."""
+    for name, fn in KERNELS.items():
+        library.impl(name, fn, "PrivateUse1")
+    for row in ROWS.values():
+        if row.dynamic and row.name.startswith("aten::") and find_overload(row.name) is not None:
+            library.impl(row.name.removeprefix("aten::").removesuffix(".default"), dynamic(row.name), "PrivateUse1")
+
+

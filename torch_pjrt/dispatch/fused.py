@@ -1,0 +1,208 @@
+"""The recorder: collects steps into the pending Program and flushes it.
+
+Owns the pending steps, their lock, the eager mode, and the index checks that have not been read yet. Each step refers to
+Values; a flush numbers them, asks which results anybody still holds (by reference count), and hands over to launch.py.
+"""
+
+from __future__ import annotations
+
+import threading
+from sys import getrefcount
+from typing import Any
+
+from torch_pjrt.config import settings
+from torch_pjrt.counters import counters
+from torch_pjrt.dispatch import launch
+from torch_pjrt.dispatch.lines import Line, show, user_line
+from torch_pjrt.errors import IndexOutOfRangeError, RuntimeFailedError
+from torch_pjrt.pjrt import buffers
+from torch_pjrt.program.program import Template, spec
+from torch_pjrt.tensor.memory_ledger import ledger
+from torch_pjrt.tensor.runtime import check_fork
+from torch_pjrt.tensor.storage import READY, UNFILLED, Value
+
+Step = tuple[Template, list[Value], tuple[Any, ...], tuple[Value, ...], Line]
+
+
+def _held(values: list[Value]) -> list[bool]:
+    """Which values somebody besides `values` itself holds."""
+    return [getrefcount(v) > _ALONE for v in values]
+
+
+_ALONE = 0
+_probe = [Value(spec((), __import__("numpy").dtype("float32")), READY)]
+_ALONE = [getrefcount(v) for v in _probe][0]
+
+
+class Recorder:
+    """The pending Program of this process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.steps: list[Step] = []
+        self.count = 0  # results recorded so far
+        self.mode = settings.eager_mode
+        self.fused = self.mode == "fused"
+        self.limit = settings.max_pending_ops
+        self.checks: list[launch.Check] = []
+        self.checking = settings.index_checks
+
+    # -- recording ---------------------------------------------------------------------------------------------------
+
+    def record(self, template: Template, values: list[Value], numbers: tuple[Any, ...]) -> tuple[Value, ...]:
+        """Append a step; gives its results as pending Values (already running in the strict and debug modes)."""
+        with self.lock:
+            for position, value in enumerate(values):
+                if value.index == UNFILLED or value.error is not None:
+                    values[position] = self.usable(value)
+            count = self.count
+            outs = tuple([Value(o.spec, count + k) for k, o in enumerate(template.outs)])
+            self.count = count + len(outs)
+            self.steps.append((template, values, numbers, outs, user_line(3)))
+            if not self.fused:
+                self._run_now()
+            elif len(self.steps) >= self.limit:
+                self.flush("size")
+        return outs
+
+    def usable(self, value: Value) -> Value:
+        if value.error is not None:
+            raise RuntimeFailedError(
+                "this tensor has no value, because the program that computed it failed",
+                detail=str(value.error),
+            ) from value.error
+        fill_unwritten(self, value)
+        return value
+
+    def _run_now(self) -> None:
+        self.flush(self.mode)
+        if self.mode == "debug":
+            self.wait()
+
+    # -- flushing ----------------------------------------------------------------------------------------------------
+
+    def flush(self, reason: str) -> None:
+        """Run the pending Program. Returns when it is launched, not when it is done."""
+        with self.lock:
+            if not self.steps:
+                return
+            check_fork()
+            counters.flushes[reason] += 1
+            counters.recorded_ops += len(self.steps)
+            steps, self.steps, self.count = self.steps, [], 0
+            self._run(steps)
+            ledger.fold_if_long()
+
+    def _run(self, steps: list[Step]) -> None:
+        externals: dict[Value, int] = {}
+        inputs: list[Value] = []
+        key: list[int] = []
+        for template, values, _, _, _ in steps:
+            key.append(template.id)
+            for value in values:
+                index = value.index
+                if index < 0:
+                    found = externals.get(value)
+                    if found is None:
+                        found = externals[value] = len(inputs)
+                        inputs.append(value)
+                    index = ~found
+                key.append(index)
+        templates = [s[0] for s in steps]
+        arities = [len(s[1]) for s in steps]
+        numbers = [s[2] for s in steps]
+        lines = [s[4] for s in steps]
+        outs = [v for s in steps for v in s[3]]
+        externals.clear()
+        steps.clear()
+        values = value = None  # type: ignore[assignment]  # noqa: F841 - drop the loop's references before counting
+        live = _held(outs)
+        dead = [not held and not v.shared for held, v in zip(_held(inputs), inputs, strict=True)]
+        full = (launch.precision(), tuple(key), tuple(live), tuple(dead))
+        offset = len(inputs)
+
+        def body() -> list[tuple[Template, tuple[int, ...]]]:
+            out, at = [], 0
+            for template, arity in zip(templates, arities, strict=True):
+                refs = key[at + 1 : at + 1 + arity]
+                out.append((template, tuple(~r if r < 0 else r + offset for r in refs)))
+                at += 1 + arity
+            return out
+
+        try:
+            plan = launch.plan_for(full, body, [v.spec for v in inputs], live, dead, lines)
+            arrays: list[Any] = [v.array for v in inputs]
+            for v, is_dead in zip(inputs, dead, strict=True):
+                if is_dead:
+                    v.array = None
+            arrays += [None] * len(outs)
+            self.checks += launch.run(full, plan, arrays, numbers, lines)
+        except BaseException as error:
+            for v in outs:
+                v.index, v.error = READY, error
+            raise
+        for position, v in enumerate(outs):
+            v.index = READY
+            if live[position]:
+                v.array = arrays[offset + position]
+        if len(self.checks) > 256:
+            self._read_checks(only_ready=True)
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+
+    def array_of(self, value: Value, reason: str) -> Any:
+        """The device array of a Value: flushes if it is pending."""
+        if value.error is not None or value.index == UNFILLED:
+            value = self.usable(value)
+        if value.index >= 0:
+            self.flush(reason)
+        if value.error is not None:
+            self.usable(value)
+        return value.array
+
+    def host_read(self, value: Value, what: str) -> Any:
+        """A Value as a NumPy array (may alias the device's memory on CPU), counted and with index checks read."""
+        array = self.array_of(value, what)
+        out = buffers.to_host(array)
+        self._read_checks()
+        return out
+
+    def wait(self) -> None:
+        """Flush, wait for the device, and raise what index checks found."""
+        self.flush("synchronize")
+        buffers.barrier()
+        self._read_checks()
+
+    def _read_checks(self, only_ready: bool = False) -> None:
+        if not self.checks:
+            return
+        with self.lock:
+            checks, self.checks = self.checks, []
+            if only_ready:
+                self.checks = [c for c in checks if not c[0].is_ready()]
+                checks = [c for c in checks if c[0].is_ready()]
+        for array, lines in checks:
+            bad = int(buffers.to_host(array))
+            if bad >= 0:
+                raise IndexOutOfRangeError(
+                    "an index is out of range for its dimension",
+                    where=show(lines[bad]),
+                    todo='Run under torch.pjrt.eager_mode("debug") to stop at the op itself.',
+                )
+
+
+def fill_unwritten(recorder: Recorder, value: Value) -> None:
+    """Make memory that nobody has written real, as zeros."""
+    array = buffers.zeros(value.spec.shape, value.spec.dtype)
+    value.array, value.index = array, READY
+
+
+_recorder: Recorder | None = None
+
+
+def recorder() -> Recorder:
+    """The one Recorder of this process."""
+    global _recorder
+    if _recorder is None:
+        _recorder = Recorder()
+    return _recorder

@@ -1,0 +1,146 @@
+"""Makes a Python kernel for an overload that has a row: functional, in-place or out=.
+
+Owns the last steps of every op: record, make result tensors, write back. dispatch/table.py decides which overloads get one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from torch_pjrt.dispatch.bind import Binder, Operand
+from torch_pjrt.dispatch.fused import recorder
+from torch_pjrt.errors import DeviceMismatchError, InvalidOperandError
+from torch_pjrt.ops.registry import Row
+from torch_pjrt.ops.schema import Kind, schema_of
+from torch_pjrt.program.program import OutSpec, Template
+from torch_pjrt.tensor.mutate import aval_of_out, write_value
+from torch_pjrt.tensor.random import state_of, take
+from torch_pjrt.tensor.storage import Value, aval_of_tensor, empty, make_tensor
+
+Kernel = Callable[..., Any]
+
+
+def operand_of(tensor: torch.Tensor) -> Operand:
+    """A tensor operand, refused with a clear message when it is on another device."""
+    if tensor.device.type == "cpu":
+        raise DeviceMismatchError(
+            f"Expected all tensors to be on the same device, but found a cpu tensor of shape {list(tensor.shape)} "
+            f"({tensor.dtype}) among tensors on {torch._C._get_privateuse1_backend_name()}:0",
+            todo=f'Move it first: x.to("{torch._C._get_privateuse1_backend_name()}").',
+        )
+    return aval_of_tensor(tensor)
+
+
+class RowKernel:
+    """Binds and records calls of one functional overload."""
+
+    def __init__(self, op: OpOverload, row: Row):
+        self.op = op
+        self.row = row
+        self.binder = Binder(op, row, operand_of)
+        self.bind = self.binder.bind
+        self.record = recorder().record
+
+    def step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Template, tuple[Value, ...]]:
+        """Record one step; gives its template and pending results."""
+        template, values, numbers = self.bind(args, kwargs)
+        if template.draws:
+            numbers = (*numbers, take(state_of(_generator(self.binder, args, kwargs)), template.draws))
+        return template, self.record(template, values, numbers)
+
+
+def _generator(binder: Binder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if "generator" in kwargs:
+        return kwargs["generator"]
+    for argument, arg in zip(binder.arguments, args):  # noqa: B905 - trailing defaults are left out
+        if argument.kind is Kind.GENERATOR:
+            return arg
+    return None
+
+
+def functional(kernel: RowKernel) -> Kernel:
+    """The kernel of a functional overload, as a plain function (faster to call than a bound method)."""
+    step = kernel.step
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        template, outs = step(args, kwargs)
+        if template.single:
+            return make_tensor(template.outs[0], outs[0])
+        return results_of(template, outs)
+
+    return run
+
+
+def results_of(template: Template, outs: tuple[Value, ...]) -> Any:
+    """Tensors for the results, in the form that the schema returns them."""
+    tensors = [make_tensor(o, v) for o, v in zip(template.outs, outs, strict=True)]
+    if template.returns_list:
+        return tensors
+    if template.slots is not None:
+        return tuple(undefined() if i is None else tensors[i] for i in template.slots)
+    return tuple(tensors)
+
+
+@functools.cache
+def undefined() -> torch.Tensor:
+    """Stands for a result that output_mask did not ask for: a Python kernel cannot return C++'s undefined tensor."""
+    return empty((0,), None, torch.float32)
+
+
+def inplace(op: OpOverload, kernel: RowKernel) -> Kernel:
+    """The kernel of an in-place overload: its functional twin, then a write to the arguments that the schema marks."""
+    positions = schema_of(op).writes
+    step = kernel.step
+    name = op._schema.name
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        template, outs = step(args, kwargs)
+        for position, out, value in zip(positions, template.outs, outs, strict=False):
+            target = args[position]
+            if target.shape != out.size:
+                raise InvalidOperandError(
+                    f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(out.size)} in {name}"
+                )
+            store(target, out, value, name)
+        return args[positions[0]]
+
+    return run
+
+
+def store(target: torch.Tensor, out: OutSpec, value: Value, name: str) -> None:
+    """Write a result to a tensor of the same shape, if torch lets its dtype be cast."""
+    if out.dtype is not target.dtype and not torch.can_cast(out.dtype, target.dtype):
+        raise InvalidOperandError(
+            f"result type {_title(out.dtype)} can't be cast to the desired output type {_title(target.dtype)} in {name}"
+        )
+    write_value(recorder(), target, value, aval_of_out(out))
+
+
+def _title(dtype: torch.dtype) -> str:
+    names = {torch.int64: "Long", torch.int32: "Int", torch.float32: "Float", torch.float64: "Double", torch.bool: "Bool"}
+    names |= {torch.uint8: "Byte", torch.int8: "Char", torch.int16: "Short", torch.float16: "Half"}
+    names |= {torch.bfloat16: "BFloat16", torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble"}
+    return names.get(dtype, str(dtype))
+
+
+def out_variant(op: OpOverload, kernel: RowKernel) -> Kernel:
+    """The kernel of an out= overload: resize the outputs if needed, then write."""
+    schema = schema_of(op)
+    names = [schema.arguments[i].name for i in schema.writes]
+    step = kernel.step
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        targets = [kwargs.pop(n) for n in names]
+        template, outs = step(args, kwargs)
+        for target, out, value in zip(targets, template.outs, outs, strict=True):
+            if target.shape != out.size:
+                target.resize_(out.size)
+            store(target, out, value, op._schema.name)
+        return targets[0] if len(targets) == 1 else tuple(targets)
+
+    return run

@@ -1,0 +1,52 @@
+"""Finds the line of the user's code that called an operator: the innermost frame outside torch and this package.
+
+Cheap enough for every op: a frame is judged by its code object once, and the line number is worked out only when asked.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import CodeType
+from typing import Any
+
+_OURS = ("torch_pjrt", "torch", "jax", "jaxlib", "contextlib.py", "functools.py", "runpy.py", "threading.py")
+_inside: dict[CodeType, bool] = {}
+
+Line = tuple[CodeType, int] | None
+
+
+def _is_inside(code: CodeType) -> bool:
+    name = code.co_filename
+    parts = name.replace("\\", "/").split("/")
+    if name.startswith("<") and not name.startswith(("<stdin", "<string", "<ipython")):
+        return True
+    if "site-packages" in parts:
+        package = parts[len(parts) - parts[::-1].index("site-packages")]
+        return package in _OURS
+    return parts[-1] in _OURS or ("torch_pjrt" in parts and "tests" not in parts and "examples" not in parts)
+
+
+def user_line(depth: int = 2) -> Line:
+    """The calling line outside torch, or None (backward passes run in a thread without user frames)."""
+    frame: Any = sys._getframe(depth)
+    while frame is not None:
+        code = frame.f_code
+        inside = _inside.get(code)
+        if inside is None:
+            inside = _inside[code] = _is_inside(code)
+        if not inside:
+            return code, frame.f_lasti
+        frame = frame.f_back
+    return None
+
+
+def show(line: Line) -> str | None:
+    """ "file.py:12 in train" """
+    if line is None:
+        return None
+    code, lasti = line
+    number = code.co_firstlineno
+    for start, end, at in code.co_lines():
+        if start <= lasti < end and at is not None:
+            number = at
+    return f"{code.co_filename}:{number} in {code.co_name}"

@@ -1,0 +1,250 @@
+"""Operators that are not a row: making tensors, copies across the boundary, resizing, comparison to one bool.
+
+Each function here is the kernel of the overloads that its decorator names.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torch_pjrt.dispatch.fused import recorder
+from torch_pjrt.errors import InvalidOperandError
+from torch_pjrt.ops.schema import find_overload
+from torch_pjrt.program.program import memory_order
+from torch_pjrt.tensor import transfer
+from torch_pjrt.tensor.layout import contiguous_strides
+from torch_pjrt.tensor.mutate import write_value
+from torch_pjrt.tensor.storage import UNFILLED, Value, aval_of_tensor, cell_of, empty, new_storage, tensor_over
+
+aten = torch.ops.aten
+KERNELS: dict[str, Callable[..., Any]] = {}
+
+
+def kernel(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: the function is the kernel of these overloads ("empty.memory_format")."""
+
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            KERNELS[name] = fn
+        return fn
+
+    return register
+
+
+def _ours() -> str:
+    return torch._C._get_privateuse1_backend_name()
+
+
+# -- making tensors ----------------------------------------------------------------------------------------------------
+
+
+@kernel("empty.memory_format")
+def empty_memory_format(
+    size: list[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> torch.Tensor:
+    """torch.empty: nothing is written, and nothing is computed unless it is read."""
+    shape = tuple(size)
+    if any(n < 0 for n in shape):
+        raise InvalidOperandError(f"Trying to create tensor with negative dimension: {list(shape)}")
+    stride = None
+    if memory_format in (torch.channels_last, torch.channels_last_3d):
+        stride = torch.empty(shape, device="meta", memory_format=memory_format).stride()
+    return empty(shape, stride, dtype or torch.get_default_dtype())
+
+
+@kernel("empty_strided")
+def empty_strided(
+    size: list[int],
+    stride: list[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+) -> torch.Tensor:
+    """torch.empty_strided, gaps and overlaps included."""
+    if len(size) != len(stride) or any(s < 0 for s in stride):
+        raise InvalidOperandError(f"mismatch in sizes {list(size)} and strides {list(stride)}")
+    return empty(tuple(size), tuple(stride), dtype or torch.get_default_dtype())
+
+
+@kernel("resize_")
+def resize_(self: torch.Tensor, size: list[int], *, memory_format: Any = None) -> torch.Tensor:
+    """Change a tensor's shape in place; a storage too small is replaced by a larger one with the same first bytes."""
+    shape = tuple(size)
+    stride = contiguous_strides(shape)
+    if memory_format in (torch.channels_last, torch.channels_last_3d):
+        stride = torch.empty(shape, device="meta", memory_format=memory_format).stride()
+    needed = (0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))) * self.element_size()
+    offset = self.storage_offset()
+    old = self.untyped_storage()
+    if needed + offset * self.element_size() > old.nbytes():
+        grown = empty((needed // self.element_size() + offset,), None, self.dtype)
+        if old.nbytes() >= self.element_size():
+            kept = old.nbytes() // self.element_size()
+            bytes_of_old = tensor_over(old, (kept,), (1,), 0, self.dtype)
+            copy_(grown[:kept], bytes_of_old)
+        storage = grown.untyped_storage()
+    else:
+        storage = old
+    aten.set_.source_Storage_storage_offset(self, storage, offset, shape, stride)
+    return self
+
+
+# -- copies ------------------------------------------------------------------------------------------------------------
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with conj and neg bits worked out."""
+    if tensor.is_conj():
+        tensor = aten.conj_physical.default(torch._conj(tensor))
+    if tensor.is_neg():
+        tensor = aten.neg.default(torch._neg_view(tensor))
+    return tensor
+
+
+@kernel("copy_", "_copy_from_and_resize")
+def copy_(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """Copy between any two of host and device, with torch's broadcast and cast."""
+    if src.shape != self.shape:
+        src = src.expand(self.shape)
+    if self.device.type == "cpu":
+        if src.device.type == "cpu":
+            return aten.copy_.default(self, src, non_blocking)  # type: ignore[no-any-return]
+        self.copy_(transfer.to_cpu(recorder(), _plain(src), "copy to cpu"))
+        return self
+    if self.is_conj():
+        copy_(torch._conj(self), src.conj().resolve_conj())
+        return self
+    if self.is_neg():
+        copy_(torch._neg_view(self), aten.neg(_plain(src)))
+        return self
+    if src.device.type == "cpu":
+        _from_host(self, src)
+    elif src.device.type == self.device.type:
+        value, aval, starts = aval_of_tensor(_plain(src))
+        if value.index == UNFILLED:
+            value = recorder().usable(value)
+        write_value(recorder(), self, value, aval, starts)
+    else:
+        copy_(self, src.cpu())
+    return self
+
+
+def _from_host(target: torch.Tensor, src: torch.Tensor) -> None:
+    """Write a host tensor: transferred in the target's memory order, so that a dense target simply takes it."""
+    src = src.detach()
+    if src.dtype is not target.dtype and (src.numel() == 0 or src.element_size() >= target.element_size()):
+        src = src.to(target.dtype)
+    order = memory_order(tuple(target.shape), target.stride())
+    value = transfer.value_from_host(src if order is None else src.permute(order))
+    aval, _ = _host_aval(value, tuple(src.shape), src.dtype, order)
+    _, own, _ = aval_of_tensor(target)
+    cell = cell_of(target)
+    if value.spec is cell.value.spec and (own.plan is None or own.plan.num_starts == 0 and own.plan.strides is None and target.numel() * target.element_size() == cell.nbytes):
+        cell.value = value
+        return
+    write_value(recorder(), target, value, aval)
+
+
+def _host_aval(value: Value, size: tuple[int, ...], dtype: torch.dtype, order: tuple[int, ...] | None) -> Any:
+    from torch_pjrt.tensor.layout import aval_of
+
+    if order is None:
+        return aval_of(value.spec, size, contiguous_strides(size), 0, dtype)
+    stride = [0] * len(size)
+    for step, dim in zip(contiguous_strides(tuple(size[d] for d in order)), order, strict=True):
+        stride[dim] = step
+    return aval_of(value.spec, size, tuple(stride), 0, dtype)
+
+
+@kernel("_copy_from")
+def _copy_from(self: torch.Tensor, dst: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """torch's other spelling of copy_, source first."""
+    return copy_(dst, self, non_blocking)
+
+
+@kernel("_to_copy")
+def _to_copy(
+    self: torch.Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> torch.Tensor:
+    """x.to(...): to the host, or to another dtype or memory format on the device."""
+    if device is not None and torch.device(device).type != _ours():
+        if torch.device(device).type != "cpu":
+            return transfer.to_cpu(recorder(), _plain(self)).to(device, dtype=dtype)
+        host = transfer.to_cpu(recorder(), _plain(self))
+        keep = memory_format if memory_format is not None else torch.preserve_format
+        return host.to(dtype=dtype or self.dtype, memory_format=keep)
+    like = torch.empty_strided(self.shape, self.stride(), dtype=self.dtype, device="meta")
+    like = torch.empty_like(like, memory_format=memory_format or torch.preserve_format)
+    return copy_(empty(tuple(self.shape), tuple(like.stride()), dtype or self.dtype), self)
+
+
+@kernel("clone")
+def clone(self: torch.Tensor, *, memory_format: torch.memory_format | None = None) -> torch.Tensor:
+    """A copy that shares the (immutable) value until either side is written: free for a dense tensor."""
+    value, aval, starts = aval_of_tensor(self)
+    dense = torch.empty_like(
+        torch.empty_strided(self.shape, self.stride(), device="meta"), memory_format=memory_format or torch.preserve_format
+    )
+    same = tuple(dense.stride()) == tuple(self.stride())
+    if same and self.storage_offset() == 0 and value.spec.nbytes == self.numel() * self.element_size():
+        if value.index == UNFILLED:
+            value = Value(value.spec, UNFILLED)
+        return tensor_over(new_storage(value, value.spec.nbytes), tuple(self.shape), tuple(self.stride()), 0, self.dtype)
+    out = empty(tuple(self.shape), tuple(dense.stride()), self.dtype)
+    if value.index == UNFILLED:
+        value = recorder().usable(value)
+    write_value(recorder(), out, value, aval, starts)
+    return out
+
+
+# -- reading one value -------------------------------------------------------------------------------------------------
+
+
+@kernel("_local_scalar_dense")
+def local_scalar(self: torch.Tensor) -> int | float | bool | complex:
+    """x.item(): one value read on the host."""
+    return aten._local_scalar_dense.default(transfer.to_cpu(recorder(), _plain(self), "item"))  # type: ignore[no-any-return]
+
+
+@kernel("equal")
+def equal(self: torch.Tensor, other: torch.Tensor) -> bool:
+    """torch.equal: one bool read on the host."""
+    if self.shape != other.shape:
+        return False
+    if self.numel() == 0:
+        return True
+    return bool(torch.eq(self, other).all())
+
+
+@kernel("_has_compatible_shallow_copy_type")
+def shallow_copy_compatible(self: torch.Tensor, from_: torch.Tensor) -> bool:
+    """Lets Module.to and .data keep Parameter objects when they move between host and device."""
+    return self.layout == from_.layout == torch.strided
+
+
+def register(library: torch.library.Library) -> None:
+    """Register every kernel of this module."""
+    for name, fn in KERNELS.items():
+        if find_overload(f"aten::{name}" if "." in name else f"aten::{name}.default") is None:
+            warnings.warn(f"torch {torch.__version__} has no operator {name}", stacklevel=2)
+            continue
+        library.impl(name, fn, "PrivateUse1")

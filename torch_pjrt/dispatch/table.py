@@ -1,0 +1,70 @@
+"""Which kernel each overload gets on our dispatch key. Filled once, when the device is first used.
+
+Order: special kernels and views, then rows and what is derived from them (in-place, out=), foreach, and the boxed fallback.
+An overload that gets nothing here is served by torch's composite kernel, or by the fallback.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from torch_pjrt.dispatch import data_dependent, foreach, special, views
+from torch_pjrt.dispatch.kernels import RowKernel, functional, inplace, out_variant
+from torch_pjrt.ops.registry import Row, load_rows
+from torch_pjrt.ops.schema import find_overload, functional_twin, schema_of
+
+_libraries: list[torch.library.Library] = []
+row_kernels: dict[str, RowKernel] = {}
+
+
+def row_kernel(name: str) -> RowKernel:
+    """The kernel object of a row's functional overload, for code that records steps itself."""
+    return row_kernels[name]
+
+
+def _overloads_around(op: OpOverload) -> list[OpOverload]:
+    """Every overload of the same operator and of its in-place twin."""
+    namespace, packet = op._schema.name.split("::")
+    found = []
+    for name in (packet, packet + "_", "__i" + packet.strip("_") + "__" if packet.startswith("__") else ""):
+        holder = getattr(getattr(torch.ops, namespace), name, None) if name else None
+        if holder is not None:
+            found += [getattr(holder, overload) for overload in holder.overloads()]
+    return found
+
+
+def _register_row(library: torch.library.Library, row: Row, taken: set[str]) -> None:
+    op = find_overload(row.name)
+    if op is None:
+        return
+    kernel = RowKernel(op, row)
+    row_kernels[row.name] = kernel
+    if row.dynamic:
+        return
+    for overload in _overloads_around(op):
+        name = f"{overload._schema.name}.{overload._overloadname}"
+        if name in taken or functional_twin(overload) is not op:
+            continue
+        schema = schema_of(overload)
+        if any(schema.arguments[i].kind.value == "tensors" for i in schema.writes):
+            continue
+        taken.add(name)
+        make: Any = inplace if schema.writes and not schema.is_out else out_variant
+        run = make(overload, kernel) if schema.writes else functional(kernel)
+        library.impl(name.removeprefix("aten::").removesuffix(".default"), run, "PrivateUse1")
+
+
+def fill() -> None:
+    """Register everything. Called once."""
+    library = torch.library.Library("aten", "IMPL")  # noqa: TOR901 - lives as long as the process
+    _libraries.append(library)
+    taken = {f"aten::{n}" if "." in n else f"aten::{n}.default" for n in (*special.KERNELS, *data_dependent.KERNELS)}
+    taken |= {f"aten::{n}" for n in views.VIEW_OPS}
+    for row in load_rows().values():
+        if row.name.startswith("aten::"):
+            _register_row(library, row, taken)
+    data_dependent.register(library)
+    foreach.register(library)

@@ -1,0 +1,172 @@
+"""From a Program to something that runs: memory cache, disk cache, else trace and compile.
+
+Owns the executables of this process and the reasons for compiling them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import jax
+import numpy as np
+
+from torch_pjrt.config import settings
+from torch_pjrt.counters import counters, forbidden
+from torch_pjrt.errors import CompileError, OutOfMemoryError, PjrtError, RecompileError
+from torch_pjrt.logs import logger
+from torch_pjrt.pjrt import cache, jax_compat
+from torch_pjrt.pjrt.buffers import words_for
+from torch_pjrt.pjrt.client import chip
+from torch_pjrt.program.evaluate import NUMBER_WORDS, evaluate
+from torch_pjrt.program.fingerprint import changes, program_text
+from torch_pjrt.program.program import Program
+
+_log = logger("compile")
+_pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="torch-pjrt-compile")
+_lock = threading.Lock()
+
+
+class Executable:
+    """A compiled Program: call(words, *arrays) -> list of arrays; pack(numbers) -> words."""
+
+    __slots__ = ("call", "checked", "pack", "program")
+
+    def __init__(self, program: Program, loaded: Any):
+        outputs = [(s.shape, s.dtype) for s in program.out_specs()]
+        if program.checked:
+            outputs.append(((), np.dtype(np.int32)))
+        self.program = program
+        self.pack = words_for(program.number_kinds)
+        self.checked = program.checked
+        self.call = jax_compat.make_call(
+            loaded, len(program.in_specs) + 1, outputs, chip().device, program.steps[-1][0].row.name
+        )
+
+
+_executables: dict[Any, Executable | Future[Executable]] = {}
+
+
+def executable_for(program: Program, precision: str, where: Sequence[str | None]) -> Executable | Future[Executable]:
+    """The executable of a Program, or a Future of one that is being compiled. `where`: the user's line of every step."""
+    key = (program.key, precision)
+    found = _executables.get(key)
+    if found is not None:
+        counters.cache_hits += 1
+        return found
+    with _lock:
+        found = _executables.get(key)
+        if found is None:
+            text = program_text(program)
+            disk_key = cache.key_of(text, precision)
+            executable = _from_disk(program, disk_key)
+            if executable is not None:
+                counters.disk_hits += 1
+                _executables[key] = executable
+                return executable
+            _note_compile(program, where)
+            future = _pool.submit(_compile, program, precision, disk_key, list(where))
+            _executables[key] = found = future
+            future.add_done_callback(lambda f: _settle(key, f))
+    return found
+
+
+def _settle(key: Any, future: Future[Executable]) -> None:
+    if future.exception() is None:
+        _executables[key] = future.result()
+    else:
+        _executables.pop(key, None)
+
+
+def _note_compile(program: Program, where: Sequence[str | None]) -> None:
+    cause = changes(program, where)
+    if forbidden.recompile:
+        raise RecompileError(
+            f"a program of {len(program.steps)} ops must be compiled while that is forbidden: {cause}",
+            where=next((w for w in where if w), None),
+            todo="Warm this shape up before torch.pjrt.fail_on(recompile=True), or pad to a shape that was compiled.",
+        )
+    counters.compiles += 1
+    counters.causes.append(cause)
+
+
+def _from_disk(program: Program, key: str) -> Executable | None:
+    body = cache.load(key)
+    if body is None:
+        return None
+    try:
+        return Executable(program, jax_compat.deserialize(body, chip().device))
+    except Exception as error:  # noqa: BLE001 - plugins raise their own types; the entry is compiled anew
+        cache.reject(key, f"the plugin refused it ({error})")
+        return None
+
+
+def _compile(program: Program, precision: str, disk_key: str, where: list[str | None]) -> Executable:
+    begin = time.perf_counter()
+    device = chip().device
+    sharding = jax.sharding.SingleDeviceSharding(device)
+    words = sum(NUMBER_WORDS[k] for k in program.number_kinds)
+    shapes = [jax.ShapeDtypeStruct((words,), np.uint32, sharding=sharding)]
+    shapes += [jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding) for s in program.in_specs]
+    donate = tuple(i + 1 for i in program.donate)
+    try:
+        with jax.enable_x64(True), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+            function = evaluate(program, _precision(precision))
+            function.__name__ = f"program_{len(program.steps)}_ops"
+            lowered = jax.jit(function, donate_argnums=donate, keep_unused=True).lower(*shapes)
+            loaded = jax_compat.loaded_executable(lowered.compile())
+    except PjrtError as error:
+        error.args = (f"{error.args[0]}\n  at {_lines(where)}",)
+        raise
+    except Exception as error:
+        raise _refused(program, where, error) from error
+    executable = Executable(program, loaded)
+    counters.compile_seconds += time.perf_counter() - begin
+    _log.info("compiled %d ops in %.3f s: %s", len(program.steps), time.perf_counter() - begin, _lines(where))
+    if cache.folder() is not None:
+        _save(disk_key, loaded, device)
+    return executable
+
+
+def _save(key: str, loaded: Any, device: Any) -> None:
+    try:
+        cache.store(key, jax_compat.serialize(loaded, device))
+    except Exception as error:  # noqa: BLE001 - a plugin without serialisation: run without a disk cache
+        _log.warning("cannot serialise an executable: %s", error)
+
+
+def _precision(name: str) -> Any:
+    return {"highest": jax.lax.Precision.HIGHEST, "high": jax.lax.Precision.HIGH}.get(name, jax.lax.Precision.DEFAULT)
+
+
+def _lines(where: Sequence[str | None]) -> str:
+    seen = list(dict.fromkeys(w for w in where if w))
+    return ", ".join(seen[:3]) + (" ..." if len(seen) > 3 else "") if seen else "an op recorded by autograd"
+
+
+def _refused(program: Program, where: Sequence[str | None], error: Exception) -> PjrtError:
+    names = list(dict.fromkeys(t.row.name for t, _ in program.steps))
+    kind: Callable[..., PjrtError] = OutOfMemoryError if "RESOURCE_EXHAUSTED" in str(error) else CompileError
+    return kind(
+        f"a program of {len(program.steps)} ops ({', '.join(names[:6])}{' ...' if len(names) > 6 else ''}) "
+        f"could not be compiled for {chip().platform}",
+        where=_lines(where),
+        todo='Run under torch.pjrt.eager_mode("debug") to see which op it is.',
+        detail=f"{type(error).__name__}: {error}",
+    )
+
+
+def forget() -> None:
+    """Drop every executable of this process (the disk cache stays)."""
+    with _lock:
+        _executables.clear()
+
+
+def compile_threads() -> int:
+    """How many programs compile at once."""
+    return settings.compile_threads

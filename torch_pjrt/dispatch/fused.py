@@ -11,10 +11,10 @@ from sys import getrefcount
 from typing import Any
 
 from torch_pjrt.config import settings
-from torch_pjrt.counters import counters
+from torch_pjrt.counters import counters, forbidden
 from torch_pjrt.dispatch import launch
 from torch_pjrt.dispatch.lines import Line, show, user_line
-from torch_pjrt.errors import IndexOutOfRangeError, RuntimeFailedError
+from torch_pjrt.errors import HostReadError, IndexOutOfRangeError, RuntimeFailedError
 from torch_pjrt.pjrt import buffers
 from torch_pjrt.program.program import Template, spec
 from torch_pjrt.tensor.memory_ledger import ledger
@@ -162,6 +162,14 @@ class Recorder:
 
     def host_read(self, value: Value, what: str) -> Any:
         """A Value as a NumPy array (may alias the device's memory on CPU), counted and with index checks read."""
+        line = show(user_line(3)) or "outside Python"
+        counters.host_reads[line] += 1
+        if forbidden.host_read:
+            raise HostReadError(
+                f"a device value would be read on the host ({what}) while that is forbidden",
+                where=line,
+                todo="Keep the value on the device, or read it outside torch.pjrt.fail_on(host_read=True).",
+            )
         array = self.array_of(value, what)
         out = buffers.to_host(array)
         self._read_checks()

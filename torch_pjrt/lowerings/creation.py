@@ -57,7 +57,9 @@ def _constant_rows(name: str, value: int) -> None:
     def by_new(self: Array, size: tuple[int, ...], dtype: np.dtype | None, out: Out) -> Array:
         return lax.full(*_shape_value_dtype(out, value))
 
-    add_row(name if name != "empty" else "empty.memory_format", by_size)
+    by_size_names = {"empty": ("empty.memory_format",), "zeros": ("zeros", "_efficientzerotensor")}.get(name, (name,))
+    for by_size_name in by_size_names:
+        add_row(by_size_name, by_size)
     add_row(f"{name}_like", by_like)
     add_row(f"new_{name}", by_new)
 

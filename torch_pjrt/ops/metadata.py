@@ -57,5 +57,15 @@ def infer(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
             meta_kwargs.pop("pin_memory", None)
         result = OVERRIDES.get(f"{op._schema.name}.{op._overloadname}", op)(*meta_args, **meta_kwargs)
     results = list(result) if isinstance(result, (tuple, list)) else [result]
+    if len(results) < len(op._schema.returns):
+        results = _placed(op, args, kwargs, results)
     is_list = str(op._schema.returns[0].type).startswith("List[") if op._schema.returns else False
     return [None if r is None else (tuple(r.size()), tuple(r.stride()), r.dtype) for r in results], is_list
+
+
+def _placed(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], results: list[Any]) -> list[Any]:
+    """Results of which output_mask asked for some only, with None in the places of the others."""
+    given = dict(zip((a.name for a in op._schema.arguments), args), **kwargs)  # noqa: B905 - defaults are left out
+    mask = given["output_mask"]
+    supply = iter(results)
+    return [next(supply) if wanted else None for wanted in mask]

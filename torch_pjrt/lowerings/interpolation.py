@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from torch_pjrt.lowerings.arrays import Array, as_dtype, constant, is_float, opmath
+from torch_pjrt.lowerings.arrays import Array, as_dtype, constant, opmath
 from torch_pjrt.ops.registry import add_row
 
 Matrix = np.ndarray[Any, Any]
@@ -139,15 +139,17 @@ def banded(x: Array, matrix: Matrix, dim: int) -> Array:
 
 def _resized(x: Array, matrices: Sequence[Matrix], dtype: np.dtype) -> Array:
     exact = all(((m == 0) | (m == 1)).all() and (m.sum(1) <= 1).all() for m in matrices)
+    whole = dtype.kind in "iu" and not exact  # integers are rounded after each dim, the last dim first, as torch does
     if not exact:
-        x = as_dtype(x, opmath(dtype) if is_float(x) or dtype.kind == "c" else np.dtype(np.float32))
-    for index, matrix in enumerate(matrices):
-        dim = x.ndim - len(matrices) + index
-        if not np.array_equal(matrix, np.eye(*matrix.shape)):
+        x = as_dtype(x, np.dtype(np.float32) if whole else opmath(dtype))
+    dims = list(enumerate(matrices, start=x.ndim - len(matrices)))
+    for dim, matrix in reversed(dims) if whole else dims:
+        if not np.array_equal(matrix, np.eye(x.shape[dim])):
             x = banded(x, matrix, dim)
-    if dtype.kind in "iu" and not exact:
-        info = np.iinfo(dtype)
-        x = lax.clamp(np.float32(info.min), lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN), np.float32(info.max))
+            if whole:
+                info = np.iinfo(dtype)
+                x = lax.floor(lax.add(x, constant(0.5, x)))
+                x = lax.clamp(np.float32(info.min), x, np.float32(info.max))
     return as_dtype(x, dtype)
 
 

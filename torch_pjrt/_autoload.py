@@ -93,10 +93,6 @@ def _slot_holder(force: bool) -> str | None:
         return "another package (unnamed)"
     if force:
         return None
-    from importlib.metadata import entry_points
+    from importlib.util import find_spec
 
-    for entry in entry_points(group="torch.backends"):
-        package = entry.value.partition(":")[0].partition(".")[0]
-        if package in _SLOT_PACKAGES:
-            return package
-    return None
+    return next((package for package in sorted(_SLOT_PACKAGES) if find_spec(package) is not None), None)

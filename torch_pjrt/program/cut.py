@@ -1,17 +1,159 @@
-"""Where to cut a pending Program: repeated runs of steps become segments of their own.
+"""Where to cut a pending Program: repeated runs of steps become segments that share one executable.
 
-Owns the search for repetition. Works on structural hashes only; results never depend on it.
+Owns the search for repetition. It works on structural hashes (template and relative positions of operands), so a layer
+and its fellows look alike; results never depend on where the cuts lie, only compile time and speed do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from torch_pjrt.program.program import Template
 
 Steps = Sequence[tuple[Template, tuple[int, ...]]]
+Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+# A launch costs about as much as recording a few ops, and XLA compiles large programs in superlinear time; on the CPU
+# client blocks between these sizes were fastest for transformer and MLP training steps (benchmarks/step.py).
+MIN_BLOCK = 24
+MAX_BLOCK = 320
+NEAR = 64  # operands produced further back than this count as coming from outside
 
 
 def groups_of(steps: Steps, num_inputs: int) -> list[Sequence[int]]:
     """Groups of step numbers in running order; together they are all steps, and no group needs a later one."""
-    return [range(len(steps))]
+    producer = _producers(steps, num_inputs)
+    order = _lanes_together(steps, producer, num_inputs)
+    if len(order) <= MIN_BLOCK:
+        return [order]
+    hashes = _hashes(steps, producer, order)
+    crossing = _crossing(steps, producer, order)
+    cuts = sorted({0, len(order), *_cuts(hashes, crossing, 0, len(order))})
+    bounds = list(_capped(cuts))
+    return [order[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+
+
+def _producers(steps: Steps, num_inputs: int) -> list[int]:
+    """For every value: the step that makes it, -1 for inputs."""
+    producer = [-1] * num_inputs
+    for s, (template, _) in enumerate(steps):
+        producer += [s] * len(template.outs)
+    return producer
+
+
+def _lanes_together(steps: Steps, producer: list[int], num_inputs: int) -> list[int]:
+    """Step numbers with every run of foreach steps put tensor by tensor instead of op by op."""
+    order: list[int] = []
+    s = 0
+    while s < len(steps):
+        if not steps[s][0].lane:
+            order.append(s)
+            s += 1
+            continue
+        end = s
+        while end < len(steps) and steps[end][0].lane:
+            end += 1
+        order += _by_component(steps, producer, s, end)
+        s = end
+    return order
+
+
+def _by_component(steps: Steps, producer: list[int], start: int, end: int) -> list[int]:
+    """Steps start..end-1, those that depend on each other together, in order of first appearance."""
+    parent = list(range(end - start))
+
+    def root(x: int) -> int:
+        while parent[x] != x:
+            parent[x] = parent[parent[x]]
+            x = parent[x]
+        return x
+
+    for s in range(start, end):
+        for v in steps[s][1]:
+            if producer[v] >= start:
+                a, b = root(producer[v] - start), root(s - start)
+                parent[max(a, b)] = min(a, b)
+    members: dict[int, list[int]] = {}
+    for s in range(start, end):
+        members.setdefault(root(s - start), []).append(s)
+    return [s for group in members.values() for s in group]
+
+
+def _hashes(steps: Steps, producer: list[int], order: list[int]) -> Ints:
+    """A structural hash per position of the order."""
+    position = {s: i for i, s in enumerate(order)}
+    first: dict[int, int] = {}
+    for v, s in enumerate(producer):
+        first.setdefault(s, v)
+    out = np.empty(len(order), np.int64)
+    for i, s in enumerate(order):
+        template, operands = steps[s]
+        refs = []
+        for v in operands:
+            maker = producer[v]
+            back = i - position[maker] if maker >= 0 else NEAR + 1
+            refs.append((back, v - first[maker]) if 0 < back <= NEAR else None)
+        out[i] = hash((template.id, tuple(refs)))
+    return out
+
+
+def _crossing(steps: Steps, producer: list[int], order: list[int]) -> Ints:
+    """For every position: how many near values a cut in front of it would separate from a reader."""
+    position = {s: i for i, s in enumerate(order)}
+    delta = np.zeros(len(order) + 1, np.int64)
+    last: dict[int, int] = {}
+    for i, s in enumerate(order):
+        for v in steps[s][1]:
+            if producer[v] >= 0 and i - position[producer[v]] <= NEAR:
+                last[v] = i
+    for v, i in last.items():
+        delta[position[producer[v]] + 1] += 1
+        delta[i + 1] -= 1
+    return np.cumsum(delta)[: len(order)]
+
+
+def _cuts(hashes: Ints, crossing: Ints, start: int, end: int) -> list[int]:
+    """Cut positions inside start..end: at the best repeated run, then in what is left on both sides."""
+    found = _best_run(hashes, start, end)
+    if found is None:
+        return []
+    begin, period, length = found
+    phase = int(np.argmin(crossing[begin : begin + period]))
+    first = begin + phase
+    blocks = (begin + length - first) // period
+    per_cut = max(1, -(-MIN_BLOCK // period))
+    cuts = list(range(first, first + blocks * period + 1, period * per_cut))
+    return [*_cuts(hashes, crossing, start, cuts[0]), *cuts, *_cuts(hashes, crossing, cuts[-1], end)]
+
+
+def _best_run(hashes: Ints, start: int, end: int) -> tuple[int, int, int] | None:
+    """The stretch with a period that saves most: (begin, period, length), at least two repeats and two blocks long."""
+    part = hashes[start:end]
+    best: tuple[int, int, int] | None = None
+    gain = MIN_BLOCK // 2
+    for period in range(1, min(len(part) // 2, MAX_BLOCK) + 1):
+        same = part[:-period] == part[period:]
+        if not same.any():
+            continue
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], same, [False]))))
+        lengths = edges[1::2] - edges[0::2]
+        longest = int(np.argmax(lengths))
+        run = int(lengths[longest])
+        if run < period or run + period < 2 * MIN_BLOCK:
+            continue
+        if run > gain * 1.05:
+            gain = run
+            best = (start + int(edges[2 * longest]), period, run + period)
+    return best
+
+
+def _capped(cuts: list[int]) -> list[int]:
+    """The cuts, and further ones so that no block is longer than MAX_BLOCK; short neighbours are not joined."""
+    out = [cuts[0]]
+    for cut in cuts[1:]:
+        while cut - out[-1] > MAX_BLOCK:
+            out.append(out[-1] + MAX_BLOCK)
+        out.append(cut)
+    return out

@@ -217,7 +217,7 @@ def main() -> None:
     started = time.perf_counter()
     module = getattr(torch, options.device, None)
     ours = train(options.device, epochs=options.epochs, batch=options.batch)
-    stats = module.stats() if module else {"fallbacks": {}, "compiles": 0, "compile_seconds": 0.0}
+    stats = module.stats() if hasattr(module, "stats") else {"fallbacks": {}, "compiles": 0, "compile_seconds": 0.0}
     reference = train("cpu", epochs=options.epochs, batch=options.batch)
     agrees = show(ours, reference, through_checkpoint(ours), stats, time.perf_counter() - started)
     sys.exit(0 if agrees else 1)

@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from torch_pjrt.lowerings.arrays import Array, as_dtype, broadcast_to, constant, is_float, like, opmath, wrap_dim
-from torch_pjrt.lowerings.indexing import Place, as_row, cut_to, expand_masks, narrowed, no_bad, outside, wrapped
+from torch_pjrt.lowerings.indexing import Place, as_row, cut_to, expand_masks, narrowed, no_bad, outside, take_slices, wrapped
 from torch_pjrt.ops.registry import Checked, add_row, row
 
 DROP = lax.GatherScatterMode.FILL_OR_DROP
@@ -225,6 +225,8 @@ def put(self: Array, index: Array, source: Array, accumulate: bool = False) -> C
 
 def put_at(self: Array, indices: Sequence[Array | None], values: Array, accumulate: bool) -> Checked:
     """self with values (broadcast) written or added at self[indices]."""
+    if is_lone_mask(indices):
+        return put_under(self, indices, values, accumulate)
     indices = expand_masks(indices)
     how = "add" if accumulate else "set"
     if all(i is None for i in indices):
@@ -241,6 +243,43 @@ def put_at(self: Array, indices: Sequence[Array | None], values: Array, accumula
         scatter_dims_to_operand_dims=place.dims,
     )
     return Checked(scattered(self, place.coords, values, numbers, how), place.bad)
+
+
+def is_lone_mask(indices: Sequence[Array | None]) -> bool:
+    """One bool mask and whole dims otherwise: then no size depends on values."""
+    given = [i for i in indices if i is not None]
+    return len(given) == 1 and given[0].dtype in (np.dtype(np.bool_), np.dtype(np.uint8))
+
+
+def put_under(self: Array, indices: Sequence[Array | None], values: Array, accumulate: bool) -> Checked:
+    """self with values, in order, written or added where a mask over some of the dims holds."""
+    front = next(d for d, i in enumerate(indices) if i is not None)
+    mask = as_dtype(indices[front], np.bool_)
+    middle, back = math.prod(mask.shape), self.shape[front + mask.ndim :]
+    lead = self.shape[:front]
+    if self.size == 0:
+        return Checked(self, no_bad())
+    count = values.shape[-1 - len(back)] if values.ndim > len(back) else 1
+    values = lax.reshape(values, values.shape[max(values.ndim - 1 - front - len(back), 0) :])
+    hits = lax.reshape(mask, (middle,))
+    bad: Array = no_bad()
+    if count == 1:
+        new = broadcast_to(values, (*lead, 1, *back))
+        new = lax.broadcast_in_dim(lax.reshape(new, (*lead, *back)), (*lead, middle, *back), _but(front, self.ndim - mask.ndim + 1))
+    else:
+        running = lax.cumsum(as_dtype(hits, np.int64), axis=0)
+        bad = lax.ne(lax.index_in_dim(running, middle - 1, 0, False), np.int64(count))
+        if count == 0:
+            return Checked(self, bad)
+        place = lax.clamp(np.int64(0), lax.sub(running, constant(1, running)), np.int64(count - 1))
+        new = take_slices(broadcast_to(values, (*lead, count, *back)), place, front)
+    new = as_dtype(lax.reshape(new, self.shape), self.dtype)
+    where = lax.broadcast_in_dim(mask, self.shape, tuple(range(front, front + mask.ndim)))
+    return Checked(lax.select(where, _plain_add(self, new) if accumulate else new, self), bad)
+
+
+def _but(dim: int, rank: int) -> tuple[int, ...]:
+    return tuple(d for d in range(rank) if d != dim)
 
 
 def _plain_add(x: Array, y: Array) -> Array:

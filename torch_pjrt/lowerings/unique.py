@@ -177,7 +177,7 @@ def unique_dim(
     else:  # least significant column first, each pass stable
         order = lax.fori_loop(0, keys.shape[1], lambda i, at: _pass(keys, keys.shape[1] - 1 - i, at), order)
     rows = take_slices(rows, order, 0)
-    result = _grouped(rows, _first_of_run(rows), order, return_inverse, return_counts, (rows.shape[0],))
+    result = _grouped(rows, _first_of_run(rows), order, True, True, (rows.shape[0],))  # asked for or not, as torch
     return _along(self, dim, result)
 
 
@@ -205,5 +205,5 @@ def unique_dim_consecutive(
     """Runs of equal slices along dim reduced to one each (along dim 0, as in unique_dim)."""
     dim = wrap_dim(dim, self.ndim)
     rows = _rows(self, dim)
-    result = _grouped(rows, _first_of_run(rows), None, return_inverse, return_counts, (rows.shape[0],))
+    result = _grouped(rows, _first_of_run(rows), None, True, True, (rows.shape[0],))
     return _along(self, dim, result)

@@ -79,3 +79,18 @@ def convolution_backward_overrideable(
     """As aten::convolution_backward, which is given the bias's size too."""
     sizes = [grad_output.shape[1]]
     return torch.ops.aten.convolution_backward.default(grad_output, input, weight, sizes, *rest)
+
+
+def _index_put(op: Any) -> Any:
+    """torch's meta kernel, but for masks, of which it asks how many elements are True."""
+
+    def kernel(self: Tensor, indices: list[Tensor | None], *args: Any, **kwargs: Any) -> Tensor:
+        if any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices):
+            return torch.empty_like(self)
+        return op(self, indices, *args, **kwargs)
+
+    return kernel
+
+
+for _name in ("index_put", "_unsafe_index_put", "_index_put_impl"):
+    meta_override(f"aten::{_name}.default")(_index_put(getattr(torch.ops.aten, _name).default))

@@ -5,15 +5,19 @@ The plain lookup is in indexing.py.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from jax import lax
 
-from torch_pjrt.lowerings.arrays import Array, as_dtype, broadcast_to, constant, opmath
-from torch_pjrt.lowerings.indexing import no_bad, outside, take_slices
+from torch_pjrt.lowerings.arrays import Array, as_dtype, constant, like, opmath
+from torch_pjrt.lowerings.indexing import outside, take_slices
+from torch_pjrt.lowerings.reduction import Out, add_up, norm_over
 from torch_pjrt.lowerings.scatter import put_slices
 from torch_pjrt.ops.registry import Checked, row
+
+SUM, MEAN, MAX = 0, 1, 2
 
 
 def counts(indices: Array, size: int, dtype: Any) -> Array:
@@ -36,3 +40,186 @@ def embedding_dense_backward(
     if padding_idx >= 0:  # a position past the end is dropped
         place = lax.select(lax.eq(place, constant(padding_idx, place)), constant(num_weights, place), place)
     return as_dtype(put_slices(lax.full((num_weights, width), 0, wide), place, grad, 0, "add"), grad_output.dtype)
+
+
+@row("embedding_renorm", static=("norm_type",), checked=True)
+def embedding_renorm(self: Array, indices: Array, max_norm: Any, norm_type: float) -> Checked:
+    """self with the looked-up rows whose norm exceeds max_norm scaled down to it."""
+    place = lax.reshape(indices, (indices.size,))
+    wide = as_dtype(self, opmath(self.dtype))
+    size = norm_over(wide, float(norm_type), (1,), (self.shape[0],))
+    limit = like(max_norm, size)
+    used = put_slices(lax.full(size.shape, False), place, lax.full(place.shape, True), 0, "set")
+    scale = lax.div(limit, lax.add(size, constant(1e-7, size)))
+    scale = lax.select(lax.bitwise_and(used, lax.gt(size, limit)), scale, constant(1, scale))
+    scaled = lax.mul(wide, lax.broadcast_in_dim(scale, wide.shape, (0,)))
+    return Checked(as_dtype(scaled, self.dtype), outside(place, self.shape[0]))
+
+
+def bags_of(offsets: Array, count: int) -> Array:
+    """Which bag each of `count` positions is in, from where each bag starts; int64."""
+    starts = put_slices(
+        lax.full((count + 1,), 0, np.int64), as_dtype(offsets, np.int64), lax.full(offsets.shape, 1, np.int64), 0, "add"
+    )
+    return lax.slice_in_dim(lax.sub(lax.cumsum(starts, axis=0), np.int64(1)), 0, count)
+
+
+def _real(indices: Array, padding_idx: int) -> Array:
+    """Which indices are not padding."""
+    return lax.full(indices.shape, True) if padding_idx < 0 else lax.ne(indices, constant(padding_idx, indices))
+
+
+def _across(x: Array, shape: tuple[int, ...]) -> Array:
+    """A vector repeated along the second dim."""
+    return lax.broadcast_in_dim(x, shape, (0,))
+
+
+def _bag_max(rows: Array, bag: Array, indices: Array, real: Array, num_bags: int) -> tuple[Array, Array]:
+    """Elementwise maximum of each bag's rows and the table row that it came from; zeros for an empty bag."""
+    count, width = rows.shape
+    place = lax.select(real, bag, constant(num_bags, bag))
+    top = put_slices(lax.full((num_bags, width), -math.inf, rows.dtype), place, rows, 0, "amax")
+    mine = take_slices(top, lax.min(bag, constant(max(num_bags - 1, 0), bag)), 0)
+    hit = lax.bitwise_or(lax.eq(rows, mine), lax.ne(rows, rows))
+    order = lax.broadcasted_iota(np.int64, rows.shape, 0)
+    order = lax.select(hit, order, constant(count, order))
+    first = put_slices(lax.full((num_bags, width), count, np.int64), place, order, 0, "amin")
+    empty = lax.eq(first, constant(count, first))
+    source = take_slices(indices, lax.min(first, constant(max(count - 1, 0), first)), 0)
+    return lax.select(empty, constant(0, top), top), lax.select(empty, constant(0, source), source)
+
+
+@row("_embedding_bag", "_embedding_bag_forward_only", checked=True)
+def embedding_bag(
+    weight: Array,
+    indices: Array,
+    offsets: Array,
+    out: Out,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Array | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> Checked:
+    """Sum, mean or maximum of each bag's rows; then what the backward pass needs: bags, their sizes, maxima's rows."""
+    (num_bags, width), dtype = out[0]
+    count = indices.shape[0]
+    bag = bags_of(offsets, count)
+    real = _real(indices, padding_idx)
+    rows = as_dtype(take_slices(weight, indices, 0), opmath(dtype))
+    place = lax.select(real, bag, constant(num_bags, bag))
+    often = put_slices(lax.full((num_bags,), 0, np.int64), place, lax.full(bag.shape, 1, np.int64), 0, "add")
+    source = lax.full((0,), 0, out[3][1])
+    if mode == MAX:
+        if count and num_bags:
+            result, source = _bag_max(rows, bag, indices, real, num_bags)
+        else:
+            result, source = lax.full((num_bags, width), 0, rows.dtype), lax.full(out[3][0], 0, out[3][1])
+    else:
+        if per_sample_weights is not None:
+            rows = lax.mul(rows, _across(as_dtype(per_sample_weights, rows.dtype), rows.shape))
+        result = put_slices(lax.full((num_bags, width), 0, rows.dtype), place, rows, 0, "add")
+        if mode == MEAN:
+            result = lax.div(result, _across(as_dtype(lax.max(often, constant(1, often)), rows.dtype), result.shape))
+    size = lax.pad(often, np.int64(0), [(0, out[2][0][0] - num_bags, 0)])
+    saved = [as_dtype(x, d) for x, (_, d) in zip((bag, size, source), out[1:], strict=True)]
+    return Checked((as_dtype(result, dtype), *saved), outside(indices, weight.shape[0]))
+
+
+def _table_gradient(
+    grad: Array, indices: Array, bag: Array, bag_size: Array, source: Array, num_weights: int,
+    scale_grad_by_freq: bool, mode: int, per_sample_weights: Array | None, padding_idx: int,
+) -> Array:  # fmt: skip
+    """What each row of the table gets from the bags that it is in."""
+    num_bags, width = grad.shape
+    wide = as_dtype(grad, opmath(grad.dtype))
+    blank = lax.full((num_weights, width), 0, wide.dtype)
+    if grad.size == 0 or indices.size == 0:
+        return as_dtype(blank, grad.dtype)
+    if mode == MAX:
+        some = lax.gt(lax.slice_in_dim(bag_size, 0, num_bags), lax.full((num_bags,), 0, bag_size.dtype))
+        given = lax.select(_across(some, wide.shape), wide, constant(0, wide))
+        place = lax.add(
+            lax.mul(as_dtype(source, np.int64), lax.full(source.shape, width, np.int64)),
+            lax.broadcasted_iota(np.int64, source.shape, 1),
+        )
+        flat = put_slices(
+            lax.reshape(blank, (blank.size,)), lax.reshape(place, (place.size,)), lax.reshape(given, (given.size,)), 0, "add"
+        )
+        return as_dtype(lax.reshape(flat, blank.shape), grad.dtype)
+    rows = take_slices(wide, bag, 0)
+    if per_sample_weights is not None:
+        rows = lax.mul(rows, _across(as_dtype(per_sample_weights, rows.dtype), rows.shape))
+    if mode == MEAN:
+        size = take_slices(as_dtype(bag_size, rows.dtype), bag, 0)
+        rows = lax.div(rows, _across(lax.max(size, constant(1, size)), rows.shape))
+    place = as_dtype(indices, np.int64)
+    if scale_grad_by_freq:
+        often = take_slices(counts(place, num_weights, rows.dtype), place, 0)
+        rows = lax.div(rows, _across(often, rows.shape))
+    place = lax.select(_real(indices, padding_idx), place, constant(num_weights, place))
+    return as_dtype(put_slices(blank, place, rows, 0, "add"), grad.dtype)
+
+
+def _saved_bags(offset2bag: Array, offsets: Array | None, indices: Array) -> Array:
+    """The bags that the forward pass saved, or, where it saved none, the bags found again."""
+    if offset2bag.size == indices.size or offsets is None:
+        return as_dtype(offset2bag, np.int64)
+    return bags_of(offsets, indices.shape[0])
+
+
+@row("_embedding_bag_backward")
+def embedding_bag_backward(
+    grad: Array,
+    indices: Array,
+    offsets: Array,
+    offset2bag: Array,
+    bag_size: Array,
+    maximum_indices: Array,
+    num_weights: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: Array | None,
+    padding_idx: int = -1,
+) -> Array:
+    """Gradient of the table (dense, also where a sparse one was asked for)."""
+    bag = _saved_bags(offset2bag, offsets, indices)
+    return _table_gradient(
+        grad, indices, bag, bag_size, maximum_indices, num_weights, scale_grad_by_freq, mode, per_sample_weights, padding_idx
+    )  # fmt: skip
+
+
+@row("_embedding_bag_dense_backward")
+def embedding_bag_dense_backward(
+    grad: Array,
+    indices: Array,
+    offset2bag: Array,
+    bag_size: Array,
+    maximum_indices: Array,
+    num_weights: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    per_sample_weights: Array | None,
+    padding_idx: int = -1,
+) -> Array:
+    """Gradient of the table."""
+    bag = as_dtype(offset2bag, np.int64)
+    return _table_gradient(
+        grad, indices, bag, bag_size, maximum_indices, num_weights, scale_grad_by_freq, mode, per_sample_weights, padding_idx
+    )  # fmt: skip
+
+
+@row("_embedding_bag_per_sample_weights_backward")
+def embedding_bag_per_sample_weights_backward(
+    grad: Array, weight: Array, indices: Array, offsets: Array, offset2bag: Array, mode: int, padding_idx: int = -1
+) -> Array:
+    """How each row's weight moves its bag: the row times the bag's gradient."""
+    if indices.size == 0:
+        return lax.full(indices.shape, 0, grad.dtype)
+    wide = opmath(grad.dtype)
+    rows = as_dtype(take_slices(weight, indices, 0), wide)
+    given = as_dtype(take_slices(grad, _saved_bags(offset2bag, offsets, indices), 0), wide)
+    total = add_up(lax.mul(rows, given), (1,), indices.shape)
+    return as_dtype(lax.select(_real(indices, padding_idx), total, constant(0, total)), grad.dtype)

@@ -63,6 +63,7 @@ def install(patches: Patches) -> None:
         patches.set(torch.cuda, name, _counted(patches, f"torch.cuda.{name}", function))
     for name, function in NVTX.items():
         patches.set(torch.cuda.nvtx, name, _counted(patches, f"torch.cuda.nvtx.{name}", function))
+    patches.set(torch, "Generator", _counted(patches, "torch.Generator", torch.Generator))
     patches.set(torch.cuda, "device", _counted(patches, "torch.cuda.device", _device_context))
     patches.set(torch.cuda.random, "manual_seed_all", torch.cuda.manual_seed_all)  # torch.manual_seed goes through it
     patches.set(torch.cuda, "_is_in_bad_fork", lambda: False)
@@ -88,7 +89,7 @@ def _counted_class(patches: Patches, name: str, cls: type) -> type:
         kwargs = {key: patches.device(value) for key, value in kwargs.items()}
         return cls(*map(patches.device, args), **kwargs)
 
-    class Meta(type(cls)):  # type: ignore[misc]
+    class Meta(type):
         def __instancecheck__(self, value: object) -> bool:
             return isinstance(value, cls)
 

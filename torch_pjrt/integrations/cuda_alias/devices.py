@@ -48,6 +48,8 @@ def install(patches: Patches) -> None:
     patches.wrap(torch, "load", _load(patches))
     for owner in (torch.Tensor, torch.nn.Module):
         patches.wrap(owner, "cuda", _to_device(patches))
+    patches.wrap(torch.Tensor, "type", _tensor_type(patches))
+    patches.wrap(torch, "set_default_tensor_type", _default_tensor_type(patches))
     patches.wrap(torch.nn.DataParallel, "__init__", _data_parallel(patches))
     patches.set(torch.Tensor, "is_cuda", property(_is_cuda))
 
@@ -116,6 +118,43 @@ def _to_device(patches: Patches) -> Callable[..., Any]:
             return self.to(patches.device(target), **({"non_blocking": True} if non_blocking else {}))
 
         return cuda
+
+    return make
+
+
+def _legacy_dtype(kind: Any) -> torch.dtype | None:
+    """The dtype of `torch.cuda.FloatTensor`, given as a class or as its name; None for anything else."""
+    name = kind if isinstance(kind, str) else f"{getattr(kind, '__module__', '')}.{getattr(kind, '__name__', '')}"
+    module, _, kind_name = name.rpartition(".")
+    found = getattr(torch, kind_name, None) if module == "torch.cuda" else None
+    return getattr(found, "dtype", None)
+
+
+def _tensor_type(patches: Patches) -> Callable[..., Any]:
+    def make(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+            legacy = _legacy_dtype(dtype)
+            if legacy is None:
+                return function(self, dtype, *args, **kwargs)
+            patches.counts["torch.cuda.*Tensor"] += 1
+            return self.to(settings.device_name, legacy)
+
+        return call
+
+    return make
+
+
+def _default_tensor_type(patches: Patches) -> Callable[..., Any]:
+    def make(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(kind: Any) -> None:
+            legacy = _legacy_dtype(kind)
+            if legacy is None:
+                return function(kind)
+            patches.counts["torch.cuda.*Tensor"] += 1
+            torch.set_default_dtype(legacy)
+            return torch.set_default_device(settings.device_name)
+
+        return call
 
     return make
 

@@ -55,6 +55,23 @@ def dynamic(name: str) -> Callable[..., Any]:
     return run
 
 
+def _unique_along(name: str) -> Callable[..., Any]:
+    """The unique family along a dim: its rows give the slices along dim 0, which is moved back here."""
+
+    def run(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        names = [a.name for a in find_overload(f"aten::{name}.default")._schema.arguments][1:]  # type: ignore[union-attr]
+        given = dict(zip(names, args), **kwargs)  # noqa: B905 - trailing defaults are left out
+        values, *others = dynamic(f"aten::{name}.default")(self, **given)
+        dim = given.get("dim")
+        return (values if not dim or not self.dim() else values.movedim(0, dim), *others)
+
+    return run
+
+
+for _name in ("unique_dim", "unique_dim_consecutive", "unique_consecutive"):
+    KERNELS[_name] = _unique_along(_name)
+
+
 def _is_mask(index: torch.Tensor | None) -> bool:
     return index is not None and index.dtype in (torch.bool, torch.uint8)
 
@@ -113,9 +130,12 @@ def index_put(
     selected = _masked_fill_instead(self, list(indices), values, accumulate)
     if selected is not None:
         return selected
+    given = [i for i in indices if i is not None]
+    lone_mask = len(given) == 1 and _is_mask(given[0])
     if values.device.type == "cpu" and values.numel() == 1:
         values = values.to(self.device)
-    arguments = (self, expand_masks(self, list(indices)), values, accumulate)
+    places = list(indices) if lone_mask and given[0].device == self.device else expand_masks(self, list(indices))
+    arguments = (self, places, values, accumulate)
     template, outs = row_kernel("aten::index_put.default").step(arguments, {})
     return make_tensor(template.outs[0], outs[0])
 
@@ -137,7 +157,8 @@ def register(library: torch.library.Library) -> None:
     for name, fn in KERNELS.items():
         library.impl(name, fn, "PrivateUse1")
     for row in ROWS.values():
-        if row.dynamic and row.name.startswith("aten::") and find_overload(row.name) is not None:
-            library.impl(row.name.removeprefix("aten::").removesuffix(".default"), dynamic(row.name), "PrivateUse1")
+        short = row.name.removeprefix("aten::").removesuffix(".default")
+        if row.dynamic and short not in KERNELS and row.name.startswith("aten::") and find_overload(row.name) is not None:
+            library.impl(short, dynamic(row.name), "PrivateUse1")
 
 

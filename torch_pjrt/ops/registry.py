@@ -53,6 +53,7 @@ class Row:
     dynamic    the first result is padded to a bound and fn returns (results, count)
     checked    fn may meet an index out of its range and returns Checked(results, bad)
     wants_out  fn takes out=((shape, dtype), ...), the results' shapes and NumPy dtypes as torch says them
+    wants_contiguous  fn takes contiguous=, one bool per tensor operand: whether torch sees it row-major
     wants_precision  fn takes precision=, a lax.Precision that follows torch.get_float32_matmul_precision
     """
 
@@ -68,6 +69,7 @@ class Row:
     checked: bool = False
     wants_out: bool = False
     wants_precision: bool = False
+    wants_contiguous: bool = False
 
 
 ROWS: dict[str, Row] = {}
@@ -110,6 +112,7 @@ def add_row(
         checked=checked,
         wants_out="out" in parameters,
         wants_precision="precision" in parameters,
+        wants_contiguous="contiguous" in parameters,
     )
 
 

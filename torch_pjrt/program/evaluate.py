@@ -126,6 +126,16 @@ def _stored(template: Template, index: int, result: Array) -> Array:
     return result if want.perm is None else lax.transpose(result, want.perm)
 
 
+def _is_contiguous(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """torch's row-major test: strides of dims of one element do not matter."""
+    expected = 1
+    for n, step in zip(reversed(size), reversed(stride), strict=True):
+        if n != 1 and step != expected:
+            return 0 in size
+        expected *= n
+    return True
+
+
 def _results(
     template: Template, payloads: Sequence[Array], numbers: list[Array], precision: Any = None
 ) -> tuple[list[Array], Array | None]:
@@ -145,6 +155,8 @@ def _results(
         arguments["out"] = tuple((o.size, TO_NUMPY[o.dtype]) for o in template.outs)
     if template.row.wants_precision:
         arguments["precision"] = precision
+    if template.row.wants_contiguous:
+        arguments["contiguous"] = tuple(_is_contiguous(a.size, a.stride) for a in template.avals)
     result = template.row.fn(**arguments)
     bad = None
     if isinstance(result, Checked):

@@ -46,7 +46,9 @@ def test_copies_replay(again, device):
     g = torch.Generator(device="pjrt").manual_seed(3)
     torch.rand(5, device=device, generator=g)
     twin = g.clone_state() if again is torch.Generator.clone_state else again(g)
-    assert torch.equal(torch.rand(9, device=device, generator=g).cpu(), torch.rand(9, device=device, generator=twin).cpu())
+    assert torch.equal(
+        torch.rand(9, device=device, generator=g).cpu(), torch.rand(9, device=device, generator=twin).cpu()
+    )
 
 
 def test_random_ops_take_it(device):
@@ -119,7 +121,9 @@ def test_take_is_in_order_and_thread_safe():
     state = random.State(1)
     assert random.take(state, 5) == (1, 0) and random.take(state, 4) == (1, 8) and random.take(state, 1) == (1, 12)
     seen = []
-    threads = [threading.Thread(target=lambda: seen.extend(random.take(state, 4)[1] for _ in range(200))) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: seen.extend(random.take(state, 4)[1] for _ in range(200))) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -38,8 +38,9 @@ def _frozen(value: Any) -> Any:
 class Binder:
     """Binds calls of one overload to Templates of its row."""
 
-    def __init__(self, op: OpOverload, row: Row, operand_of: Callable[[torch.Tensor], Operand]):
+    def __init__(self, op: OpOverload, row: Row, operand_of: Callable[[torch.Tensor], Operand], lane: bool = False):
         self.op = op
+        self.lane = lane
         self.row = row
         self.operand_of = operand_of
         self.arguments = schema_of(op).arguments
@@ -145,6 +146,7 @@ class Binder:
             outs=(),
             compute=None,
             kept=frozenset(builder.kept),
+            lane=self.lane,
         )
         found, is_list = self._results(blank, args, kwargs)
         metas = [m for m in found if m is not None]

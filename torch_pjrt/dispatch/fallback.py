@@ -22,6 +22,7 @@ from torch_pjrt.dispatch.lines import show, user_line
 from torch_pjrt.errors import FallbackError, FallbackWarning, UnsupportedOpError
 from torch_pjrt.ops.decompose import decomposition_of
 from torch_pjrt.ops.schema import functional_twin, schema_of
+from torch_pjrt.tensor.random import stand_in
 from torch_pjrt.tensor.transfer import to_cpu
 
 
@@ -99,7 +100,8 @@ def on_cpu(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     host_args, host_kwargs = tree_map(down, (args, kwargs))
     written = {id(t) for t in _written(op, args, kwargs)}
     try:
-        result = op(*host_args, **host_kwargs)
+        with stand_in(op, host_args, host_kwargs) as (host_args, host_kwargs):
+            result = op(*host_args, **host_kwargs)
     except NotImplementedError as error:
         raise UnsupportedOpError(
             f"{name} has no lowering here, and the CPU cannot run it either",

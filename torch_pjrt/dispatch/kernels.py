@@ -39,10 +39,10 @@ def operand_of(tensor: torch.Tensor) -> Operand:
 class RowKernel:
     """Binds and records calls of one functional overload."""
 
-    def __init__(self, op: OpOverload, row: Row):
+    def __init__(self, op: OpOverload, row: Row, lane: bool = False):
         self.op = op
         self.row = row
-        self.binder = Binder(op, row, operand_of)
+        self.binder = Binder(op, row, operand_of, lane)
         self.bind = self.binder.bind
         self.record = recorder().record
 

@@ -18,6 +18,7 @@ from torch_pjrt.program.program import memory_order
 from torch_pjrt.tensor import transfer
 from torch_pjrt.tensor.layout import contiguous_strides
 from torch_pjrt.tensor.mutate import write_value
+from torch_pjrt.tensor.streams import check_device
 from torch_pjrt.tensor.storage import UNFILLED, Value, aval_of_tensor, cell_of, empty, new_storage, tensor_over
 
 aten = torch.ops.aten
@@ -53,6 +54,8 @@ def empty_memory_format(
     memory_format: torch.memory_format | None = None,
 ) -> torch.Tensor:
     """torch.empty: nothing is written, and nothing is computed unless it is read."""
+    if device is not None and device.index:
+        check_device(device)
     shape = tuple(size)
     if any(n < 0 for n in shape):
         raise InvalidOperandError(f"Trying to create tensor with negative dimension: {list(shape)}")
@@ -73,9 +76,36 @@ def empty_strided(
     pin_memory: bool = False,
 ) -> torch.Tensor:
     """torch.empty_strided, gaps and overlaps included."""
+    if device is not None and device.index:
+        check_device(device)
     if len(size) != len(stride) or any(s < 0 for s in stride):
         raise InvalidOperandError(f"mismatch in sizes {list(size)} and strides {list(stride)}")
     return empty(tuple(size), tuple(stride), dtype or torch.get_default_dtype())
+
+
+@kernel("zeros_like")
+def zeros_like(
+    self: torch.Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> torch.Tensor:
+    """torch.zeros_like: memory that nobody has written reads as zeros, so an optimizer's first step runs the same program
+    as its second."""
+    if device is not None and torch.device(device).type != _ours():
+        return torch.zeros(self.shape, dtype=dtype or self.dtype, device=device)
+    like = torch.empty_strided(self.shape, self.stride(), device="meta")
+    like = torch.empty_like(like, memory_format=memory_format or torch.preserve_format)
+    return empty(tuple(self.shape), tuple(like.stride()), dtype or self.dtype)
+
+
+@kernel("_fused_sdp_choice")
+def fused_sdp_choice(*args: Any, **kwargs: Any) -> int:
+    """Which attention scaled_dot_product_attention uses: our own row wherever it can be used."""
+    return int(torch.nn.attention.SDPBackend.OVERRIDEABLE.value)
 
 
 @kernel("resize_")

@@ -41,13 +41,13 @@ def _window(
     return Window(full(stride), full(padding), full(dilation), transposed, full(output_padding), groups, prec)
 
 
-def convolve(x: Array, w: Array, window: Window) -> Array:
-    """x [N, C, ...] with w [O, C / groups, ...], or [C, O / groups, ...] when transposed."""
+def convolve(x: Array, w: Array, window: Window, dtype: np.dtype | None = None) -> Array:
+    """x [N, C, ...] with w [O, C / groups, ...], or [C, O / groups, ...] when transposed; the result in dtype."""
     if is_complex(x):
         return _complex(x, w, window)
     spatial = range(2, x.ndim)
     if window.transposed:
-        return _transposed(x, w, window)
+        return _transposed(x, w, window, dtype)
     if (
         window.groups == 1
         and all(n == 1 for n in w.shape[2:])
@@ -55,7 +55,8 @@ def convolve(x: Array, w: Array, window: Window) -> Array:
         and not any(window.padding)
     ):
         matrix = lax.reshape(w, w.shape[:2])
-        product = lax.dot_general(x, matrix, (((1,), (1,)), ((), ())), precision=window.precision)
+        dims = (((1,), (1,)), ((), ()))
+        product = lax.dot_general(x, matrix, dims, precision=window.precision, preferred_element_type=dtype)
         last = x.ndim - 1
         return lax.transpose(product, (0, last, *(d - 1 for d in spatial)))
     return lax.conv_general_dilated(
@@ -66,10 +67,11 @@ def convolve(x: Array, w: Array, window: Window) -> Array:
         rhs_dilation=window.dilation,
         feature_group_count=window.groups,
         precision=window.precision,
+        preferred_element_type=dtype,
     )
 
 
-def _transposed(x: Array, w: Array, window: Window) -> Array:
+def _transposed(x: Array, w: Array, window: Window, dtype: np.dtype | None) -> Array:
     """The input spread out by stride, under the flipped kernel with its channels swapped within each group."""
     spatial = tuple(range(2, x.ndim))
     groups, (channels, per_group, *kernel) = window.groups, w.shape
@@ -86,6 +88,7 @@ def _transposed(x: Array, w: Array, window: Window) -> Array:
         rhs_dilation=window.dilation,
         feature_group_count=groups,
         precision=window.precision,
+        preferred_element_type=dtype,
     )
 
 
@@ -111,12 +114,10 @@ def convolution(
 ) -> Array:
     """The convolution, with bias [O] added."""
     rank = input.ndim - 2
-    y = convolve(
-        input, weight, _window(rank, stride, padding, dilation, transposed, output_padding, groups, precision)
-    )
+    window = _window(rank, stride, padding, dilation, transposed, output_padding, groups, precision)
     if bias is None:
-        return y
-    wide = as_dtype(y, opmath(y.dtype))
+        return convolve(input, weight, window)
+    wide = convolve(input, weight, window, opmath(input.dtype))
     column = lax.reshape(as_dtype(bias, wide.dtype), (bias.shape[0],) + (1,) * rank)
     return as_dtype(lax.add(wide, broadcast_to(column, wide.shape)), input.dtype)
 

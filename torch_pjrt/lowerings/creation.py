@@ -199,7 +199,7 @@ def _triangle(first: np.ndarray, count: np.ndarray, out: Out) -> Array:
     starts = np.cumsum(count) - count
     marks = lax.full((total,), 0, np.int64).at[starts].add(np.int64(1), mode="drop")
     rows = lax.sub(lax.cumsum(marks), lax.full((total,), 1, np.int64))
-    shift = lax.asarray(first - starts)
+    shift = lax.convert_element_type(first - starts, np.int64)
     columns = lax.add(iota((total,), 0, np.int64), shift.at[rows].get(mode="promise_in_bounds"))
     return as_dtype(lax.concatenate([x.reshape(1, total) for x in (rows, columns)], 0), out[0][1])
 

@@ -15,24 +15,58 @@ from torch_pjrt.program.program import Template
 Steps = Sequence[tuple[Template, tuple[int, ...]]]
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
-# A launch costs about as much as recording a few ops, and XLA compiles large programs in superlinear time; on the CPU
-# client blocks between these sizes were fastest for transformer and MLP training steps (benchmarks/step.py).
-MIN_BLOCK = 24
+# A launch costs about as much as recording a few ops, and XLA compiles large programs in superlinear time. A pending
+# Program of at most SMALL steps is not cut; repeated blocks are joined until they have about MIN_BLOCK steps.
+SMALL = 128
+MIN_BLOCK = 20
 MAX_BLOCK = 320
+MIN_LANE = 6  # foreach steps on one tensor that are worth a launch of their own
 NEAR = 64  # operands produced further back than this count as coming from outside
 
 
 def groups_of(steps: Steps, num_inputs: int) -> list[Sequence[int]]:
     """Groups of step numbers in running order; together they are all steps, and no group needs a later one."""
+    if len(steps) <= SMALL:
+        return [range(len(steps))]
     producer = _producers(steps, num_inputs)
-    order = _lanes_together(steps, producer, num_inputs)
+    groups: list[Sequence[int]] = []
+    for stretch, lanes in _stretches(steps, producer):
+        groups += lanes if lanes is not None else _blocks(steps, producer, stretch)
+    return groups
+
+
+def _blocks(steps: Steps, producer: list[int], order: list[int]) -> list[Sequence[int]]:
+    """A stretch of steps cut at its repeated blocks."""
     if len(order) <= MIN_BLOCK:
         return [order]
     hashes = _hashes(steps, producer, order)
     crossing = _crossing(steps, producer, order)
     cuts = sorted({0, len(order), *_cuts(hashes, crossing, 0, len(order))})
-    bounds = list(_capped(cuts))
+    bounds = _capped(cuts)
     return [order[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+
+
+def _stretches(steps: Steps, producer: list[int]) -> list[tuple[list[int], list[Sequence[int]] | None]]:
+    """The steps in order: ordinary stretches, and runs of foreach steps taken apart tensor by tensor."""
+    out: list[tuple[list[int], list[Sequence[int]] | None]] = []
+    plain: list[int] = []
+    s = 0
+    while s < len(steps):
+        end = s
+        while end < len(steps) and steps[end][0].lane:
+            end += 1
+        lanes = _components(steps, producer, s, end) if end > s else []
+        if lanes and len(lanes[0]) >= MIN_LANE:
+            if plain:
+                out.append((plain, None))
+                plain = []
+            out.append(([], lanes))
+        else:
+            plain += range(s, max(end, s + 1))
+        s = max(end, s + 1)
+    if plain:
+        out.append((plain, None))
+    return out
 
 
 def _producers(steps: Steps, num_inputs: int) -> list[int]:
@@ -43,25 +77,8 @@ def _producers(steps: Steps, num_inputs: int) -> list[int]:
     return producer
 
 
-def _lanes_together(steps: Steps, producer: list[int], num_inputs: int) -> list[int]:
-    """Step numbers with every run of foreach steps put tensor by tensor instead of op by op."""
-    order: list[int] = []
-    s = 0
-    while s < len(steps):
-        if not steps[s][0].lane:
-            order.append(s)
-            s += 1
-            continue
-        end = s
-        while end < len(steps) and steps[end][0].lane:
-            end += 1
-        order += _by_component(steps, producer, s, end)
-        s = end
-    return order
-
-
-def _by_component(steps: Steps, producer: list[int], start: int, end: int) -> list[int]:
-    """Steps start..end-1, those that depend on each other together, in order of first appearance."""
+def _components(steps: Steps, producer: list[int], start: int, end: int) -> list[Sequence[int]]:
+    """Steps start..end-1 by dependence: each group is connected, in order of first appearance."""
     parent = list(range(end - start))
 
     def root(x: int) -> int:
@@ -78,7 +95,7 @@ def _by_component(steps: Steps, producer: list[int], start: int, end: int) -> li
     members: dict[int, list[int]] = {}
     for s in range(start, end):
         members.setdefault(root(s - start), []).append(s)
-    return [s for group in members.values() for s in group]
+    return list(members.values())
 
 
 def _hashes(steps: Steps, producer: list[int], order: list[int]) -> Ints:
@@ -123,7 +140,7 @@ def _cuts(hashes: Ints, crossing: Ints, start: int, end: int) -> list[int]:
     phase = int(np.argmin(crossing[begin : begin + period]))
     first = begin + phase
     blocks = (begin + length - first) // period
-    per_cut = max(1, -(-MIN_BLOCK // period))
+    per_cut = max(1, round(MIN_BLOCK / period))
     cuts = list(range(first, first + blocks * period + 1, period * per_cut))
     return [*_cuts(hashes, crossing, start, cuts[0]), *cuts, *_cuts(hashes, crossing, cuts[-1], end)]
 

@@ -8,7 +8,6 @@ chip is first touched by the first tensor, `init()`, or a question that only the
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
 from contextlib import AbstractContextManager, ContextDecorator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -314,7 +313,7 @@ class _Guard(torch._C._acc.DeviceGuard):
 _library: torch.library.Library | None = None
 
 
-def register(name: str, *, before_use: Callable[[], None] | None = None) -> DeviceModule:
+def register(name: str) -> DeviceModule:
     """Tell torch about the device: name, methods, module, hooks, guard. Once for a process."""
     global _library
     from torch.utils import backend_registration
@@ -328,8 +327,7 @@ def register(name: str, *, before_use: Callable[[], None] | None = None) -> Devi
     )
     _library = torch.library.Library("aten", "IMPL")
     _library.impl("_has_compatible_shallow_copy_type", _same_kind_of_tensor, "PrivateUse1")
-    if before_use is not None:
-        before_use()
+    _library.impl("record_stream", _record_stream, "PrivateUse1")
     return module
 
 
@@ -339,3 +337,7 @@ def _same_kind_of_tensor(self: torch.Tensor, from_: torch.Tensor) -> bool:
     torch's own answer leaves out-of-tree devices aside; two strided tensors always may.
     """
     return self.layout == torch.strided and from_.layout == torch.strided
+
+
+def _record_stream(self: torch.Tensor, s: Any) -> None:
+    """Nothing to do: memory is released in the order of the one queue."""

@@ -8,10 +8,12 @@ parser, and its `_cdata` finds the state again on the far side of the dispatcher
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import torch
@@ -167,6 +169,35 @@ def take(state: State, words: int) -> tuple[int, int]:
         start = state.offset
         state.offset = (start + (words + 3) // 4 * 4) % _U64
         return state.seed, start
+
+
+@contextlib.contextmanager
+def stand_in(
+    op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """For a random op that runs on the CPU instead: arguments in which a CPU generator stands in, seeded from our stream.
+
+    Ops that take no generator draw from the CPU's default one, which is seeded for the block and put back.
+    """
+    if torch.Tag.nondeterministic_seeded not in op.tags:
+        yield args, kwargs
+        return
+    given = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.Generator)]
+    seed, offset = take(state_of(given[0] if given else None), 4)
+    mixed = (seed + offset * 0x9E3779B97F4A7C15) % _U64
+    host = torch.Generator().manual_seed(mixed - (_U64 if mixed >= _U64 // 2 else 0))
+    if any(argument.name == "generator" for argument in op._schema.arguments):
+        if any(isinstance(each, torch.Generator) for each in args):
+            yield tuple(host if isinstance(each, torch.Generator) else each for each in args), kwargs
+        else:
+            yield args, {**kwargs, "generator": host}
+        return
+    before = torch.get_rng_state()
+    torch.set_rng_state(host.get_state())
+    try:
+        yield args, kwargs
+    finally:
+        torch.set_rng_state(before)
 
 
 def manual_seed(seed: int) -> None:

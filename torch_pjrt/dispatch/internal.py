@@ -1,0 +1,80 @@
+"""Operators of our own, torch.ops.pjrt.*: what several ATen operators are made of, with a schema so that they bind alike.
+
+Owns their definition, and the ATen operators that are just one of them plus writes: training batch norm.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torch_pjrt.dispatch.kernels import RowKernel, store
+from torch_pjrt.lowerings.optimizer import SCHEMAS
+from torch_pjrt.ops.registry import ROWS
+from torch_pjrt.ops.schema import find_overload
+from torch_pjrt.tensor.storage import make_tensor
+
+_BATCH_NORM = (
+    "(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, float momentum, float eps) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
+_libraries: list[torch.library.Library] = []
+_kernels: dict[str, RowKernel] = {}
+
+
+def define() -> None:
+    """Define the operators. Called once, before their rows are bound."""
+    library = torch.library.Library("pjrt", "DEF")  # noqa: TOR901 - lives as long as the process
+    _libraries.append(library)
+    for name, rest in {**SCHEMAS, "batch_norm_train": _BATCH_NORM}.items():
+        library.define(name + rest)
+
+
+def internal(name: str) -> RowKernel:
+    """The kernel of pjrt::name ("adamw_step.tensor_lr")."""
+    full = f"pjrt::{name}" if "." in name else f"pjrt::{name}.default"
+    kernel = _kernels.get(full)
+    if kernel is None:
+        op = find_overload(full)
+        assert op is not None
+        kernel = _kernels[full] = RowKernel(op, ROWS[full])
+    return kernel
+
+
+def native_batch_norm(
+    input: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[torch.Tensor, ...]:
+    """Batch norm; in training the running statistics are written, which the schema does not say."""
+    from torch_pjrt.dispatch.kernels import results_of
+    from torch_pjrt.dispatch.table import row_kernel
+
+    if not training or running_mean is None or running_var is None:
+        arguments = (input, weight, bias, running_mean, running_var, training, momentum, eps)
+        return results_of(*row_kernel("aten::native_batch_norm.default").step(arguments, {}))  # type: ignore[no-any-return]
+    arguments = (input, weight, bias, running_mean, running_var, momentum, eps)
+    template, outs = internal("batch_norm_train").step(arguments, {})
+    store(running_mean, template.outs[3], outs[3], "native_batch_norm")
+    store(running_var, template.outs[4], outs[4], "native_batch_norm")
+    return tuple(make_tensor(o, v) for o, v in zip(template.outs[:3], outs[:3], strict=True))
+
+
+def legit_batch_norm(input: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, ...]:
+    """_native_batch_norm_legit: the same, with a schema that says it."""
+    return native_batch_norm(input, *rest)
+
+
+KERNELS = {"native_batch_norm": native_batch_norm, "_native_batch_norm_legit": legit_batch_norm}
+
+
+def register(library: torch.library.Library) -> None:
+    """Register this module's kernels."""
+    for name, fn in KERNELS.items():
+        library.impl(name, fn, "PrivateUse1")

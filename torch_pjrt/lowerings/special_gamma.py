@@ -1,0 +1,112 @@
+"""The gamma function's family: its logarithm and derivatives, incomplete gammas, the Hurwitz zeta function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from jax import lax
+
+from torch_pjrt.lowerings.arrays import Array, constant
+from torch_pjrt.lowerings.elementwise_unary import isnan, signbit
+from torch_pjrt.ops.registry import Promote, add_row, row
+
+add_row("lgamma", lambda self: lax.lgamma(self), promote=Promote.INT_TO_FLOAT)
+
+
+@row("digamma", promote=Promote.INT_TO_FLOAT)
+def digamma(self: Array) -> Array:
+    """Derivative of lgamma; infinite at zero with the sign opposite to the zero's."""
+    endless = constant(np.inf, self)
+    pole = lax.select(signbit(self), endless, lax.neg(endless))
+    return lax.select(lax.eq(self, constant(0, self)), pole, lax.digamma(self))
+
+
+def _trigamma(x: Array) -> Array:
+    """zeta(2, x), below 1/2 by reflection: (pi / sin(pi x))^2 - trigamma(1 - x)."""
+    low, two = lax.lt(x, constant(0.5, x)), constant(2, x)
+    right = zeta(two, lax.select(low, lax.sub(constant(1, x), x), x))
+    cosecant = lax.div(constant(math.pi, x), lax.sin(lax.mul(x, constant(math.pi, x))))
+    return lax.select(low, lax.sub(lax.mul(cosecant, cosecant), right), right)
+
+
+@row("polygamma", promote=Promote.INT_TO_FLOAT)
+def polygamma(n: int, self: Array) -> Array:
+    """n-th derivative of digamma: (-1)^(n+1) n! zeta(n + 1, x)."""
+    if n == 0:
+        return digamma(self)
+    if n == 1:
+        return _trigamma(self)
+    factor = (-1.0) ** (n + 1) * math.factorial(n)
+    return lax.mul(constant(factor, self), zeta(constant(n + 1, self), self))
+
+
+@row("mvlgamma", promote=Promote.INT_TO_FLOAT)
+def mvlgamma(self: Array, p: int) -> Array:
+    """The multivariate log-gamma: sum of lgamma(x - i / 2) for i < p, plus p (p - 1) / 4 log(pi)."""
+    total = constant(p * (p - 1) / 4 * math.log(math.pi), self)
+    for i in range(p):
+        total = lax.add(total, lax.lgamma(lax.sub(self, constant(i / 2, self))))
+    return total
+
+
+def _incomplete(lower: bool) -> Callable[[Array, Array], Array]:
+    at_zero, at_end = (0.0, 1.0) if lower else (1.0, 0.0)
+
+    def incomplete(self: Array, other: Array) -> Array:
+        zero, endless = constant(0, self), constant(np.inf, self)
+        plain = lax.igamma(self, other) if lower else lax.igammac(self, other)
+        plain = lax.select(lax.eq(other, zero), constant(at_zero, self), plain)
+        plain = lax.select(lax.eq(other, endless), constant(at_end, self), plain)
+        plain = lax.select(lax.eq(self, endless), constant(at_zero, self), plain)
+        plain = lax.select(lax.eq(self, zero), constant(at_end, self), plain)
+        both = lax.bitwise_or(
+            lax.bitwise_and(lax.eq(self, zero), lax.eq(other, zero)),
+            lax.bitwise_and(lax.eq(self, endless), lax.eq(other, endless)),
+        )
+        outside = lax.bitwise_or(lax.lt(self, zero), lax.lt(other, zero))
+        unknown = lax.bitwise_or(lax.bitwise_or(isnan(self), isnan(other)), lax.bitwise_or(both, outside))
+        return lax.select(unknown, constant(np.nan, self), plain)
+
+    return incomplete
+
+
+add_row("igamma", _incomplete(True), promote=Promote.INT_TO_FLOAT)
+add_row("igammac", _incomplete(False), promote=Promote.INT_TO_FLOAT)
+
+
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330)
+_START, _DEEPEST = 10.0, -1e6
+
+
+@row("special_zeta", "special_zeta.other_scalar", "special_zeta.self_scalar", promote=Promote.INT_TO_FLOAT)
+def zeta(self: Array, other: Array) -> Array:
+    """The Hurwitz zeta function: terms (other + k) ** -self up to 10, then the Euler-Maclaurin formula (DLMF 25.11.5)."""
+    zero, one, start = constant(0, self), constant(1, self), constant(_START, self)
+    minus = lax.neg(self)
+
+    def more(state: tuple[Array, Array]) -> Array:
+        return lax.reduce_or(lax.le(state[0], start), tuple(range(self.ndim)))
+
+    def advance(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        a, total = state
+        low = lax.le(a, start)
+        return lax.select(low, lax.add(a, one), a), lax.select(low, lax.add(total, lax.pow(a, minus)), total)
+
+    a, total = lax.while_loop(more, advance, (lax.max(other, constant(_DEEPEST, self)), zero))
+    last = lax.pow(a, minus)
+    total = lax.add(total, lax.mul(last, lax.add(lax.div(a, lax.sub(self, one)), constant(0.5, self))))
+    inverse = lax.div(one, a)
+    rising, square = lax.mul(lax.mul(self, last), inverse), lax.mul(inverse, inverse)
+    for j, number in enumerate(_BERNOULLI, start=1):
+        total = lax.add(total, lax.mul(constant(number / math.factorial(2 * j), self), rising))
+        pair = lax.mul(lax.add(self, constant(2 * j - 1, self)), lax.add(self, constant(2 * j, self)))
+        rising = lax.mul(lax.mul(rising, pair), square)
+    whole = lax.eq(lax.floor(other), other)
+    unknown = lax.bitwise_or(lax.ne(lax.floor(self), self), lax.lt(other, constant(_DEEPEST, self)))
+    left = lax.select(whole, constant(np.inf, self), lax.select(unknown, constant(np.nan, self), total))
+    total = lax.select(lax.le(other, zero), left, total)
+    total = lax.select(lax.eq(self, one), constant(np.inf, self), total)
+    bad = lax.bitwise_or(lax.lt(self, one), lax.bitwise_or(isnan(self), isnan(other)))
+    return lax.select(bad, constant(np.nan, self), total)

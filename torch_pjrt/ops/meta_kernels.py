@@ -94,3 +94,84 @@ def _index_put(op: Any) -> Any:
 
 for _name in ("index_put", "_unsafe_index_put", "_index_put_impl"):
     meta_override(f"aten::{_name}.default")(_index_put(getattr(torch.ops.aten, _name).default))
+
+
+@meta_override("aten::_scaled_dot_product_fused_attention_overrideable.default")
+def attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor | None, ...]:
+    """Output, logsumexp, seed and offset in their places; the two lengths are numbers, which the dispatcher knows."""
+    output = torch.empty_like(query) if query.shape[-1] == value.shape[-1] else query.new_empty(
+        (*query.shape[:-1], value.shape[-1])
+    )
+    wide = torch.float64 if query.dtype is torch.float64 else torch.float32
+    return (
+        output,
+        query.new_empty(query.shape[:-1], dtype=wide),
+        None,
+        None,
+        None,
+        None,
+        query.new_empty((), dtype=torch.int64),
+        query.new_empty((), dtype=torch.int64),
+        None,
+    )
+
+
+@meta_override("aten::_scaled_dot_product_fused_attention_overrideable_backward.default")
+def attention_backward(
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_bias: Tensor | None,
+    grad_input_mask: list[bool],
+    *args: Any,
+    **kwargs: Any,
+) -> tuple[Tensor | None, ...]:
+    """The asked of the gradients, each like its operand."""
+    operands = (query, key, value, attn_bias)
+    return tuple(
+        torch.empty_like(t) if wanted and t is not None else None
+        for wanted, t in zip(grad_input_mask, operands, strict=True)
+    )
+
+
+@meta_override("aten::_thnn_fused_lstm_cell.default")
+def lstm_cell(input_gates: Tensor, hidden_gates: Tensor, cx: Tensor, *biases: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+    """(hy, cy, workspace)."""
+    return cx.new_empty(cx.shape), cx.new_empty(cx.shape), input_gates.new_empty(input_gates.shape)
+
+
+@meta_override("aten::_thnn_fused_lstm_cell_backward_impl.default")
+def lstm_cell_backward(
+    grad_hy: Tensor | None, grad_cy: Tensor | None, cx: Tensor, cy: Tensor, workspace: Tensor, has_bias: bool
+) -> tuple[Tensor | None, ...]:
+    """(grad of gates, grad of cx, grad of the bias if there is one)."""
+    bias = workspace.new_empty(workspace.shape[-1:]) if has_bias else None
+    return workspace.new_empty(workspace.shape), cx.new_empty(cx.shape), bias
+
+
+@meta_override("aten::_thnn_fused_gru_cell.default")
+def gru_cell(input_gates: Tensor, hidden_gates: Tensor, hx: Tensor, *biases: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+    """(hy, workspace)."""
+    return hx.new_empty(hx.shape), hx.new_empty((*hx.shape[:-1], hx.shape[-1] * 5))
+
+
+@meta_override("aten::_thnn_fused_gru_cell_backward.default")
+def gru_cell_backward(grad_hy: Tensor, workspace: Tensor, has_bias: bool) -> tuple[Tensor | None, ...]:
+    """(grad of both gates, grad of hx, grads of both biases if there are some)."""
+    width = workspace.shape[-1] // 5
+    gates = (*workspace.shape[:-1], 3 * width)
+    results = (workspace.new_empty(gates), workspace.new_empty(gates), grad_hy.new_empty(grad_hy.shape))
+    return *results, *(workspace.new_empty(3 * width) if has_bias else None for _ in range(2))
+
+
+@meta_override("aten::_masked_softmax.default")
+def masked_softmax(self: Tensor, mask: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Like self."""
+    return self.new_empty(self.shape)
+
+
+@meta_override("aten::_masked_softmax_backward.default")
+def masked_softmax_backward(grad_output: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Like the gradient."""
+    return grad_output.new_empty(grad_output.shape)

@@ -151,7 +151,7 @@ def _results(
     else:
         own = [n if d is None else cast(n, d) for n, d in zip(own, template.number_dtypes, strict=True)]
     arguments = _bind(template, arrays, own)
-    if template.row.wants_out:
+    if template.row.wants_out and "out" not in arguments:  # attention's backward has an argument of that name
         arguments["out"] = tuple((o.size, TO_NUMPY[o.dtype]) for o in template.outs)
     if template.row.wants_precision:
         arguments["precision"] = precision

@@ -36,7 +36,7 @@ def run(script: str, arguments: tuple[str, ...], *, as_module: bool = False, qui
 
 def print_report(counts: Mapping[str, int], stats: Mapping[str, Any]) -> None:
     """Say on stderr what was mapped, what ran on the CPU, and what was compiled."""
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print()
     console.print(_table("asked of CUDA, done by pjrt", "times", counts, nothing="nothing asked for CUDA"))
     console.print(_table("ran on the CPU instead", "times", stats["fallbacks"], nothing="nothing fell back to the CPU"))

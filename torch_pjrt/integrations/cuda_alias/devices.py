@@ -31,6 +31,7 @@ FFT = "fftfreq rfftfreq".split()
 
 def install(patches: Patches) -> None:
     """Wrap them all."""
+    torch.utils._device._device_constructors()  # torch remembers its own functions here, so before they are wrapped
     for owner, names in ((torch, FACTORIES), (torch.Tensor, METHODS), (torch.fft, FFT)):
         for name in names:
             patches.wrap(owner, name, _keyword(patches))

@@ -21,11 +21,12 @@ from torch_pjrt.ops.registry import Promote, Row
 from torch_pjrt.ops.schema import Argument, Kind, schema_of
 from torch_pjrt.program.evaluate import result_shapes
 from torch_pjrt.program.program import Aval, OutSpec, Template, out_spec
-from torch_pjrt.tensor.layout import contiguous_strides
+from torch_pjrt.tensor.layout import aval_of, contiguous_strides, found
 
 Operand = tuple[Any, Aval, tuple[int, ...]]
 Bound = tuple[Template, list[Any], tuple[Any, ...]]
 
+get_default_dtype = torch.get_default_dtype
 _NUMBER_LETTER = {float: "f", int: "i", bool: "b", complex: "c"}
 _RANK = {"b": 0, "i": 1, "f": 2, "c": 3}
 _CODES = {Kind.TENSOR: 0, Kind.TENSORS: 1, Kind.SCALAR: 2, Kind.STATIC: 3, Kind.DROPPED: 4, Kind.GENERATOR: 5}
@@ -61,27 +62,35 @@ class Binder:
         values: list[Any] = []
         starts: tuple[int, ...] = ()
         numbers: list[Any] = []
-        operand_of = self.operand_of
         for code, arg in zip(self.codes, args):  # noqa: B905 - trailing defaults are left out
-            if code == 0 and type(arg) is torch.Tensor and arg.device.type != "cpu":
-                value, aval, more = operand_of(arg)
+            if code == 0:
+                try:
+                    value = arg.untyped_storage()._pjrt.value
+                except AttributeError:
+                    starts = self._slow(code, arg, key, values, starts, numbers)
+                    continue
+                place = (value.spec, arg.shape, arg.stride(), arg.storage_offset(), arg.dtype)
+                known = found.get(place)
+                aval, more = aval_of(*place) if known is None else known
                 key.append(aval)
                 values.append(value)
-                starts += more
+                if more:
+                    starts += more
             elif code == 3:
                 key.append(arg if type(arg) is not list else _frozen(arg))
             else:
                 starts = self._slow(code, arg, key, values, starts, numbers)
-        for name, arg in kwargs.items():
-            key.append(name)
-            starts = self._slow(self.by_name[name], arg, key, values, starts, numbers)
-        if torch.get_default_dtype() is not torch.float32:
-            key.append(torch.get_default_dtype())
+        if kwargs:
+            for name, arg in kwargs.items():
+                key.append(name)
+                starts = self._slow(self.by_name[name], arg, key, values, starts, numbers)
+        if get_default_dtype() is not torch.float32:
+            key.append(get_default_dtype())
         frozen = tuple(key)
         template = self.templates.get(frozen)
         if template is None:
             template = self.templates[frozen] = self._build(args, kwargs)
-        return template, values, (*starts, *numbers)
+        return template, values, starts if not numbers else (*starts, *numbers)
 
     def _slow(
         self,
@@ -96,7 +105,7 @@ class Binder:
             key.append(None)
         elif isinstance(arg, torch.Tensor):
             if arg.device.type == "cpu" and arg.dim() == 0:
-                key.append((arg.dtype, is_wrapped_number(arg)))
+                key.append(arg.dtype if is_wrapped_number(arg) else (arg.dtype,))
                 numbers.append(arg.item())
             else:
                 value, aval, more = self.operand_of(arg)
@@ -148,8 +157,8 @@ class Binder:
             kept=frozenset(builder.kept),
             lane=self.lane,
         )
-        found, is_list = self._results(blank, args, kwargs)
-        metas = [m for m in found if m is not None]
+        results, is_list = self._results(blank, args, kwargs)
+        metas = [m for m in results if m is not None]
         outs = tuple(out_spec(*m) for m in metas)
         return dataclasses.replace(
             blank,
@@ -157,7 +166,7 @@ class Binder:
             compute=builder.compute_dtype(metas[0][2]) if metas else None,
             draws=_draws(self.row.random, outs, builder.avals) if self.row.random else 0,
             returns_list=is_list,
-            slots=_slots(found),
+            slots=_slots(results),
         )
 
     def _results(self, blank: Template, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], bool]:

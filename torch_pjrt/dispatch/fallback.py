@@ -133,7 +133,7 @@ def _written(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> l
 
 
 def _allow(name: str) -> None:
-    line = show(user_line(3))
+    line = show(user_line(2))
     policy = settings.cpu_fallback
     if policy == "error" or forbidden.fallback:
         raise FallbackError(

@@ -19,7 +19,7 @@ from torch_pjrt.pjrt import buffers
 from torch_pjrt.program.program import Template, spec
 from torch_pjrt.tensor.memory_ledger import ledger
 from torch_pjrt.tensor.runtime import check_fork
-from torch_pjrt.tensor.storage import READY, UNFILLED, Value
+from torch_pjrt.tensor.storage import FAILED, READY, UNFILLED, Value
 
 Step = tuple[Template, list[Value], tuple[Any, ...], tuple[Value, ...], Line]
 
@@ -52,13 +52,17 @@ class Recorder:
     def record(self, template: Template, values: list[Value], numbers: tuple[Any, ...]) -> tuple[Value, ...]:
         """Append a step; gives its results as pending Values (already running in the strict and debug modes)."""
         with self.lock:
-            for position, value in enumerate(values):
-                if value.index == UNFILLED or value.error is not None:
-                    values[position] = self.usable(value)
+            for value in values:
+                if value.index < READY:
+                    self.usable(value)
             count = self.count
-            outs = tuple([Value(o.spec, count + k) for k, o in enumerate(template.outs)])
-            self.count = count + len(outs)
-            self.steps.append((template, values, numbers, outs, user_line(3)))
+            if template.single:
+                outs: tuple[Value, ...] = (Value(template.outs[0].spec, count),)
+                self.count = count + 1
+            else:
+                outs = tuple([Value(o.spec, count + k) for k, o in enumerate(template.outs)])
+                self.count = count + len(outs)
+            self.steps.append((template, values, numbers, outs, user_line(2)))
             if not self.fused:
                 self._run_now()
             elif len(self.steps) >= self.limit:
@@ -139,7 +143,7 @@ class Recorder:
             self.checks += launch.run(full, plan, arrays, numbers, lines)
         except BaseException as error:
             for v in outs:
-                v.index, v.error = READY, error
+                v.index, v.error = FAILED, error
             raise
         for position, v in enumerate(outs):
             v.index = READY
@@ -152,17 +156,17 @@ class Recorder:
 
     def array_of(self, value: Value, reason: str) -> Any:
         """The device array of a Value: flushes if it is pending."""
-        if value.error is not None or value.index == UNFILLED:
-            value = self.usable(value)
+        if value.index < READY:
+            self.usable(value)
         if value.index >= 0:
             self.flush(reason)
-        if value.error is not None:
+        if value.index < READY:
             self.usable(value)
         return value.array
 
     def host_read(self, value: Value, what: str) -> Any:
         """A Value as a NumPy array (may alias the device's memory on CPU), counted and with index checks read."""
-        line = show(user_line(3)) or "outside Python"
+        line = show(user_line(2)) or "outside Python"
         counters.host_reads[line] += 1
         if forbidden.host_read:
             raise HostReadError(

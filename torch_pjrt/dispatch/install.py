@@ -130,7 +130,9 @@ def _flush_after_optimizer_steps() -> None:
 def forget_programs() -> None:
     """Drop all compiled programs of this process."""
     from torch_pjrt.pjrt import compiler
+    from torch_pjrt.program import fingerprint
 
     recorder().flush("forget")
+    fingerprint.forget()
     launch.forget()
     compiler.forget()

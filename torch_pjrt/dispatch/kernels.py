@@ -65,10 +65,15 @@ def _generator(binder: Binder, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 def functional(kernel: RowKernel) -> Kernel:
     """The kernel of a functional overload, as a plain function (faster to call than a bound method)."""
-    step = kernel.step
+    step, bind, record = kernel.step, kernel.bind, kernel.record
+    random = kernel.row.random
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        template, outs = step(args, kwargs)
+        if random:
+            template, outs = step(args, kwargs)
+        else:
+            template, values, numbers = bind(args, kwargs)
+            outs = record(template, values, numbers)
         if template.single:
             return make_tensor(template.outs[0], outs[0])
         return results_of(template, outs)

@@ -198,7 +198,7 @@ def nan_to_num(self: Array, nan: Array | None, posinf: Array | None, neginf: Arr
         real = np.dtype(np.float32 if self.dtype == np.complex64 else np.float64)
         numbers = [None if n is None else lax.real(n) for n in (nan, posinf, neginf)]
         return lax.complex(*(nan_to_num(part, *numbers, (((), real),)) for part in (lax.real(self), lax.imag(self))))
-    if not is_float(self):
+    if out[0][1].kind in "iub":
         return self
     limits = ml_dtypes.finfo(out[0][1])
     nan = constant(0, self) if nan is None else nan

@@ -86,8 +86,7 @@ def _hankel(x: Array, order: int, second_kind: bool) -> Array:
     wave = lax.add(lax.mul(p, sin_w), lax.mul(q, cos_w)) if second_kind else (
         lax.sub(lax.mul(p, cos_w), lax.mul(q, sin_w))
     )
-    value = lax.mul(lax.sqrt(lax.mul(constant(2 / math.pi, x), inverse)), wave)
-    return lax.select(lax.eq(x, constant(np.inf, x)), constant(0, x), value)
+    return lax.mul(lax.sqrt(lax.mul(constant(2 / math.pi, x), inverse)), wave)
 
 
 def _either(x: Array, near: Callable[[Array], Array], order: int, second_kind: bool) -> Array:

@@ -96,7 +96,8 @@ def zeta(self: Array, other: Array) -> Array:
 
     a, total = lax.while_loop(more, advance, (lax.max(other, constant(_DEEPEST, self)), zero))
     last = lax.pow(a, minus)
-    total = lax.add(total, lax.mul(last, lax.add(lax.div(a, lax.sub(self, one)), constant(0.5, self))))
+    integral = lax.div(lax.pow(a, lax.sub(one, self)), lax.sub(self, one))
+    total = lax.add(lax.add(total, integral), lax.mul(last, constant(0.5, self)))
     inverse = lax.div(one, a)
     rising, square = lax.mul(lax.mul(self, last), inverse), lax.mul(inverse, inverse)
     for j, number in enumerate(_BERNOULLI, start=1):

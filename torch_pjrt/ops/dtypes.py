@@ -48,12 +48,17 @@ def category(dtype: torch.dtype) -> str:
     return "b" if dtype is torch.bool else "i"
 
 
+_WRAPPED_PROBES = {
+    torch.float64: (_SMALLEST_0D["f"], torch.bfloat16),
+    torch.int64: (_SMALLEST_0D["i"], torch.int8),
+    torch.complex128: (_SMALLEST_0D["c"], torch.complex64),
+}
+
+
 def is_wrapped_number(tensor: torch.Tensor) -> bool:
     """Whether a 0-d CPU tensor is a Python number that torch wrapped (those do not promote within their category)."""
-    kind = category(tensor.dtype)
-    if kind == "b" or tensor.dtype not in (torch.float64, torch.int64, torch.complex128):
-        return False
-    return torch.result_type(_SMALLEST_0D[kind], tensor) is not tensor.dtype
+    probe = _WRAPPED_PROBES.get(tensor.dtype)
+    return probe is not None and torch.result_type(probe[0], tensor) is probe[1]
 
 
 def int_to_float(dtype: torch.dtype) -> torch.dtype:

@@ -36,3 +36,8 @@ def changes(program: Program, where: Sequence[str | None]) -> str:
     index = next((i for i, (a, b) in enumerate(zip(last, operands, strict=True)) if a != b), 0)
     known.add(operands)
     return f"new shape or dtype: {what}: {ops[index]} has {operands[index]}, before {last[index]}"
+
+
+def forget() -> None:
+    """Explain the next programs as if none had been seen."""
+    _seen.clear()

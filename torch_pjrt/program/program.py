@@ -6,6 +6,7 @@ small ints). No arrays and no device.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,6 +88,7 @@ def memory_order(size: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, .
     return tuple(next(supply) if size[d] != 1 else d for d in range(len(size)))
 
 
+@functools.lru_cache(maxsize=65536)
 def out_spec(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> OutSpec:
     """The OutSpec of a fresh, dense result."""
     perm = memory_order(size, stride) if 0 not in size else None

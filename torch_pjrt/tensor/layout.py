@@ -17,13 +17,14 @@ Ints = tuple[int, ...]
 _MAX_CACHED = 200_000
 
 _avals: dict[tuple[Spec, AccessPlan | None, Ints, Ints, torch.dtype], Aval] = {}
-_found: dict[tuple[Spec, Ints, Ints, int, torch.dtype], tuple[Aval, Ints]] = {}
+# (spec, size, stride, offset, dtype) -> what aval_of gives; dispatch/bind.py reads it first
+found: dict[tuple[Spec, Ints, Ints, int, torch.dtype], tuple[Aval, Ints]] = {}
 
 
 def aval_of(spec: Spec, size: Ints, stride: Ints, offset: int, dtype: torch.dtype) -> tuple[Aval, Ints]:
     """The Aval of a tensor over a payload, and the int64 operands that its plan takes. Cached."""
     key = (spec, size, stride, offset, dtype)
-    hit = _found.get(key)
+    hit = found.get(key)
     if hit is not None:
         return hit
     plan, starts = _plan(spec, tuple(size), tuple(stride), offset, dtype)
@@ -31,9 +32,9 @@ def aval_of(spec: Spec, size: Ints, stride: Ints, offset: int, dtype: torch.dtyp
     aval = _avals.get(identity)
     if aval is None:
         aval = _avals.setdefault(identity, Aval(spec, plan, identity[2], identity[3], dtype))
-    if len(_found) > _MAX_CACHED:
-        _found.clear()
-    _found[key] = (aval, starts)
+    if len(found) > _MAX_CACHED:
+        found.clear()
+    found[key] = (aval, starts)
     return aval, starts
 
 

@@ -16,7 +16,7 @@ from torch_pjrt.program.program import Aval, OutSpec, Spec, out_spec, spec
 from torch_pjrt.tensor.layout import aval_of, contiguous_strides
 from torch_pjrt.tensor.memory_ledger import ledger
 
-READY, UNFILLED = -1, -2
+READY, UNFILLED, FAILED = -1, -2, -3
 
 _CPU_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _set = torch.ops.aten.set_.source_Storage_storage_offset._handle.redispatch_boxed
@@ -28,8 +28,8 @@ _next_address = 1 << 44
 class Value:
     """One payload. index >= 0: result number `index` of the pending Program; READY: `array` holds it.
 
-    UNFILLED: memory nobody has written yet; zeros are made if somebody reads it. `shared` values are never donated.
-    `error` is what prevented the value from being computed.
+    UNFILLED: memory nobody has written yet; zeros are made if somebody reads it. FAILED: `error` is what prevented the value
+    from being computed. `shared` values are never donated.
     """
 
     __slots__ = ("array", "error", "index", "shared", "spec")
@@ -58,17 +58,16 @@ class Cell:
 
 def device() -> torch.device:
     """pjrt:0 under whatever name it has."""
-    return torch.device(torch._C._get_privateuse1_backend_name(), 0)
+    return _device
 
 
-_device: torch.device | None = None
+_device = torch.device(torch._C._get_privateuse1_backend_name(), 0)
+_NO_ELEMENTS = (0,)
 
 
 def new_storage(value: Value, nbytes: int) -> torch.UntypedStorage:
     """A storage on our device that holds a Value."""
-    global _next_address, _device
-    if _device is None:
-        _device = device()
+    global _next_address
     address = _next_address
     _next_address = address + (nbytes + 127 & ~63)
     storage = _new_storage(address, _device, nbytes)
@@ -87,8 +86,13 @@ def tensor_over(
 
 def make_tensor(out: OutSpec, value: Value) -> torch.Tensor:
     """A tensor with a storage of its own that holds a result."""
-    storage = new_storage(value, out.spec.nbytes)
-    tensor = _new_tensor((0,), out.dtype)
+    global _next_address
+    nbytes = out.spec.nbytes
+    address = _next_address
+    _next_address = address + (nbytes + 127 & ~63)
+    storage = _new_storage(address, _device, nbytes)
+    storage._pjrt = Cell(value, nbytes)
+    tensor = _new_tensor(_NO_ELEMENTS, out.dtype)
     _set(_CPU_KEYS, tensor, storage, 0, out.size, out.stride)
     return tensor
 

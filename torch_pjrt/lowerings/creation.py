@@ -155,7 +155,8 @@ def logspace(start: Array, end: Array, steps: int, base: Array, dtype: np.dtype 
     """base ** linspace(start, end, steps)."""
     want = out[0][1]
     powers = _evenly(start, end, steps, want, _work(want))
-    return as_dtype(lax.pow(broadcast_to(as_dtype(base, powers.dtype), (steps,)), powers), want)
+    result = lax.pow(broadcast_to(as_dtype(base, powers.dtype), (steps,)), powers)
+    return as_dtype(as_dtype(result, np.int64) if want.kind in "iu" else result, want)  # wraps, as on the CPU
 
 
 # Triangles.

@@ -175,3 +175,20 @@ def masked_softmax(self: Tensor, mask: Tensor, *args: Any, **kwargs: Any) -> Ten
 def masked_softmax_backward(grad_output: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Like the gradient."""
     return grad_output.new_empty(grad_output.shape)
+
+
+@meta_override("pjrt::batch_norm_train.default")
+def batch_norm_train(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, ...]:
+    """native_batch_norm in training, then the new running statistics."""
+    results = torch.ops.aten.native_batch_norm.default(
+        input, weight, bias, running_mean, running_var, True, momentum, eps
+    )
+    return *results, running_mean.new_empty(running_mean.shape), running_var.new_empty(running_var.shape)

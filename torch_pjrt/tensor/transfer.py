@@ -55,18 +55,19 @@ def value_from_host(tensor: torch.Tensor) -> Value:
 
 
 def to_cpu(recorder: Any, tensor: torch.Tensor, reason: str = "copy to cpu") -> torch.Tensor:
-    """A CPU tensor with the contents and strides of a device tensor. A small view of a large storage is cut out on the device."""
+    """A CPU tensor with the contents and strides of a device tensor.
+
+    A small view of a large storage is cut out on the device; a view with another dtype is taken on the host.
+    """
     value, aval, _ = aval_of_tensor(tensor)
     count = tensor.numel()
-    if aval.plan is not None and (
-        count * tensor.element_size() * 2 <= value.spec.nbytes or value.spec.dtype != aval.np_dtype
-    ):
+    if aval.plan is not None and count * tensor.element_size() * 2 <= value.spec.nbytes:
         tensor = torch.ops.aten.clone.default(tensor, memory_format=torch.preserve_format)
         value, aval, _ = aval_of_tensor(tensor)
     host = host_tensor(recorder.host_read(value, reason))
     if aval.plan is None:
         return host
-    flat = host.reshape(-1)
+    flat = host.reshape(-1).view(tensor.dtype)
     return torch.as_strided(flat, tensor.size(), tensor.stride(), tensor.storage_offset()).clone()
 
 

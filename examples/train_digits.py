@@ -92,11 +92,11 @@ class Outcome:
 
 
 def data() -> tuple[TensorDataset, TensorDataset]:
-    """Training and test images (n, 1, 8, 8) in 0..1, with labels."""
+    """Training and test images (n, 1, 8, 8), scaled to mean 0 and deviation 1, with labels."""
     images, labels = load_digits(return_X_y=True)
     x_train, x_test, y_train, y_test = train_test_split(images, labels, test_size=360, random_state=0, stratify=labels)
     return tuple(
-        TensorDataset(torch.tensor(x, dtype=torch.float32).view(-1, 1, 8, 8) / 16, torch.tensor(y))
+        TensorDataset((torch.tensor(x, dtype=torch.float32).view(-1, 1, 8, 8) - 4.9) / 6, torch.tensor(y))
         for x, y in ((x_train, y_train), (x_test, y_test))
     )
 

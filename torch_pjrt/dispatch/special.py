@@ -102,12 +102,6 @@ def zeros_like(
     return empty(tuple(self.shape), tuple(like.stride()), dtype or self.dtype)
 
 
-@kernel("_fused_sdp_choice")
-def fused_sdp_choice(*args: Any, **kwargs: Any) -> int:
-    """Which attention scaled_dot_product_attention uses: our own row wherever it can be used."""
-    return int(torch.nn.attention.SDPBackend.OVERRIDEABLE.value)
-
-
 @kernel("resize_")
 def resize_(self: torch.Tensor, size: list[int], *, memory_format: Any = None) -> torch.Tensor:
     """Change a tensor's shape in place; a storage too small is replaced by a larger one with the same first bytes."""

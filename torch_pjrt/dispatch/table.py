@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from torch_pjrt.dispatch import data_dependent, foreach, internal, special, views
+from torch_pjrt.dispatch import attention, data_dependent, foreach, internal, special, views
 from torch_pjrt.dispatch.kernels import RowKernel, functional, inplace, out_variant
 from torch_pjrt.ops.registry import Row, load_rows
 from torch_pjrt.ops.schema import find_overload, functional_twin, schema_of
@@ -62,11 +62,12 @@ def fill() -> None:
     library = torch.library.Library("aten", "IMPL")  # noqa: TOR901 - lives as long as the process
     _libraries.append(library)
     taken = {f"aten::{n}" if "." in n else f"aten::{n}.default" for n in (*special.KERNELS, *data_dependent.KERNELS)}
-    taken |= {f"aten::{n}" for n in views.VIEW_OPS} | {f"aten::{n}.default" for n in internal.KERNELS}
+    taken |= {f"aten::{n}" for n in views.VIEW_OPS} | {f"aten::{n}.default" for n in (*internal.KERNELS, *attention.KERNELS)}
     internal.define()
     for row in load_rows().values():
         if row.name.startswith("aten::"):
             _register_row(library, row, taken)
     data_dependent.register(library)
     internal.register(library)
+    attention.register(library)
     foreach.register(library)

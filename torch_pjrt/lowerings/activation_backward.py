@@ -162,8 +162,9 @@ def logit_backward(grad_output: Array, self: Array, eps: Array | None) -> Array:
     """grad / (x * (1 - x)); outside the limits zero with eps, NaN without."""
     one, zero = constant(1, self), constant(0, self)
     low, high = (zero, one) if eps is None else (eps, lax.sub(one, eps))
-    slope = lax.div(grad_output, lax.mul(self, lax.sub(one, self)))
-    return lax.select(inside(self, low, high), slope, zero if eps is not None else constant(np.nan, self))
+    outside = lax.bitwise_or(lax.lt(self, low), lax.gt(self, high))
+    slope = lax.div(grad_output, lax.abs(lax.mul(self, lax.sub(one, self))))
+    return lax.select(outside, constant(np.nan, self) if eps is None else zero, slope)
 
 
 @row("log_sigmoid_backward", promote=Promote.DEFAULT, broadcast=False)

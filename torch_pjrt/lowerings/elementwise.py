@@ -217,5 +217,11 @@ def heaviside(self: Array, values: Array) -> Array:
 
 @row("ldexp.Tensor", promote=Promote.INT_TO_FLOAT)
 def ldexp(self: Array, other: Array) -> Array:
-    """self * 2 ** other."""
-    return lax.mul(self, lax.pow(constant(2, other), other))
+    """self * 2 ** other, in three factors so that no power overflows before the product does."""
+    if is_complex(self):
+        return lax.mul(self, lax.pow(constant(2, other), other))
+    limit, two = constant(2200 if self.dtype == np.float64 else 330, other), constant(2, other)
+    other = lax.max(lax.min(other, limit), lax.neg(limit))
+    third = trunc(lax.div(other, constant(3, other)))
+    power, rest = lax.pow(two, third), lax.pow(two, lax.sub(other, lax.add(third, third)))
+    return lax.mul(lax.mul(lax.mul(self, power), rest), power)

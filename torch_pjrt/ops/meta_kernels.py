@@ -192,3 +192,27 @@ def batch_norm_train(
         input, weight, bias, running_mean, running_var, True, momentum, eps
     )
     return *results, running_mean.new_empty(running_mean.shape), running_var.new_empty(running_var.shape)
+
+
+@meta_override("aten::histogram.bin_ct")
+def histogram_counts(self: Tensor, bins: int = 100, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    """Counts and edges."""
+    return self.new_empty(bins), self.new_empty(bins + 1)
+
+
+@meta_override("aten::histogram.bins_tensor")
+def histogram_edges(self: Tensor, bins: Tensor, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    """Counts and the edges as given."""
+    return self.new_empty(bins.numel() - 1), self.new_empty(bins.numel())
+
+
+@meta_override("aten::_histogramdd_bin_edges.default")
+def histogramdd_bin_edges(self: Tensor, bins: list[int], **kwargs: Any) -> list[Tensor]:
+    """One vector of edges for each dim."""
+    return [self.new_empty(n + 1) for n in bins]
+
+
+@meta_override("aten::_histogramdd_from_bin_cts.default", "aten::_histogramdd_from_bin_tensors.default")
+def histogramdd(self: Tensor, bins: list[Any], **kwargs: Any) -> Tensor:
+    """One count for each box of bins."""
+    return self.new_empty([n if isinstance(n, int) else n.numel() - 1 for n in bins])

@@ -5,6 +5,8 @@ Owns the executables of this process and the reasons for compiling them.
 
 from __future__ import annotations
 
+import functools
+import os
 import threading
 import time
 import warnings
@@ -27,7 +29,6 @@ from torch_pjrt.program.fingerprint import changes, program_text
 from torch_pjrt.program.program import Program
 
 _log = logger("compile")
-_pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="torch-pjrt-compile")
 _lock = threading.Lock()
 
 
@@ -69,7 +70,7 @@ def executable_for(program: Program, precision: str, where: Sequence[str | None]
                 _executables[key] = executable
                 return executable
             _note_compile(program, where)
-            future = _pool.submit(_compile, program, precision, disk_key, list(where))
+            future = _pool().submit(_compile, program, precision, disk_key, list(where))
             _executables[key] = found = future
             future.add_done_callback(lambda f: _settle(key, f))
     return found
@@ -167,6 +168,8 @@ def forget() -> None:
         _executables.clear()
 
 
-def compile_threads() -> int:
-    """How many programs compile at once."""
-    return settings.compile_threads
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    """The threads that compile (setting compile_threads; 0: one per core, at most 8)."""
+    workers = settings.compile_threads or min(os.cpu_count() or 1, 8)
+    return ThreadPoolExecutor(max_workers=workers, thread_name_prefix="torch-pjrt-compile")

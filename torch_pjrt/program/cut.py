@@ -16,9 +16,10 @@ Steps = Sequence[tuple[Template, tuple[int, ...]]]
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 # A launch costs about as much as recording a few ops, and XLA compiles large programs in superlinear time. A pending
-# Program of at most SMALL steps is not cut; repeated blocks are joined until they have about MIN_BLOCK steps.
-SMALL = 128
-MIN_BLOCK = 20
+# Program of at most SMALL steps is not cut; blocks shorter than MIN_BLOCK are joined until they have about JOINED steps.
+SMALL = 96
+MIN_BLOCK = 8
+JOINED = 24
 MAX_BLOCK = 320
 MIN_LANE = 6  # foreach steps on one tensor that are worth a launch of their own
 NEAR = 64  # operands produced further back than this count as coming from outside
@@ -140,7 +141,7 @@ def _cuts(hashes: Ints, crossing: Ints, start: int, end: int) -> list[int]:
     phase = int(np.argmin(crossing[begin : begin + period]))
     first = begin + phase
     blocks = (begin + length - first) // period
-    per_cut = max(1, round(MIN_BLOCK / period))
+    per_cut = max(1, round(JOINED / period)) if period < MIN_BLOCK else 1
     cuts = list(range(first, first + blocks * period + 1, period * per_cut))
     return [*_cuts(hashes, crossing, start, cuts[0]), *cuts, *_cuts(hashes, crossing, cuts[-1], end)]
 
@@ -158,7 +159,7 @@ def _best_run(hashes: Ints, start: int, end: int) -> tuple[int, int, int] | None
         lengths = edges[1::2] - edges[0::2]
         longest = int(np.argmax(lengths))
         run = int(lengths[longest])
-        if run < period or run + period < 2 * MIN_BLOCK:
+        if run < period or run + period < max(2 * MIN_BLOCK, 2 * JOINED if period < MIN_BLOCK else 0):
             continue
         if run > gain * 1.05:
             gain = run

@@ -183,9 +183,7 @@ def _interval(sample: Array, n: int, size: int, kernel: int) -> Array:
 def _windowed(x: Array, dim: int, starts: Array, kernel: int) -> Array:
     """x [planes, ...] with dim replaced by [windows, kernel], windows starting at starts [planes, windows]."""
     shape = (*starts.shape, kernel)
-    table = lax.add(
-        lax.broadcast_in_dim(starts, shape, (0, 1)), lax.broadcasted_iota(np.int32, shape, 2)
-    )
+    table = lax.add(lax.broadcast_in_dim(starts, shape, (0, 1)), lax.broadcasted_iota(np.int32, shape, 2))
     plane = lax.broadcasted_iota(np.int32, shape, 0)
     index = (plane, *(slice(None),) * (dim - 1), table)
     parts = x.at[index].get(mode="promise_in_bounds")  # split advanced indices come first

@@ -29,7 +29,9 @@ def native_dropout(input: Array, p: Any, train: bool | None, rng: Array) -> tupl
     rate = lax.sub(np.asarray(1, _real(wide)), lax.convert_element_type(p, _real(wide)))
     scale = lax.select(lax.eq(rate, lax.full_like(rate, 0)), rate, lax.div(lax.full_like(rate, 1), rate))
     zero = lax.full_like(wide, 0)
-    return as_dtype(lax.select(mask, lax.mul(wide, broadcast_to(as_dtype(scale, wide.dtype), wide.shape)), zero), input.dtype), mask
+    return as_dtype(
+        lax.select(mask, lax.mul(wide, broadcast_to(as_dtype(scale, wide.dtype), wide.shape)), zero), input.dtype
+    ), mask
 
 
 @row("native_dropout_backward")

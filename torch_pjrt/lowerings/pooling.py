@@ -188,9 +188,7 @@ def _avg_pool(rank: int) -> Any:
         high = [(o - 1) * s + k - n - p for o, s, k, n, p in zip(sizes, step, kernel, spatial, pad, strict=True)]
         x = lax.pad(x, np.zeros((), x.dtype), [(0, 0, 0)] * lead + [(p, h, 0) for p, h in zip(pad, high, strict=True)])
         ones = (1,) * lead
-        total = lax.reduce_window(
-            x, np.zeros((), x.dtype), lax.add, ones + kernel, ones + step, [(0, 0)] * self.ndim
-        )
+        total = lax.reduce_window(x, np.zeros((), x.dtype), lax.add, ones + kernel, ones + step, [(0, 0)] * self.ndim)
         divisors = [
             _divisor(n, o, k, s, p, count_include_pad)
             for n, o, k, s, p in zip(spatial, sizes, kernel, step, pad, strict=True)
@@ -228,9 +226,7 @@ def _avg_pool_backward(rank: int) -> Any:
         spread = lax.pad(share, zero, config)
         ones = (1,) * self.ndim
         window = (1,) * lead + kernel
-        return as_dtype(
-            lax.reduce_window(spread, zero, lax.add, window, ones, [(0, 0)] * self.ndim), self.dtype
-        )
+        return as_dtype(lax.reduce_window(spread, zero, lax.add, window, ones, [(0, 0)] * self.ndim), self.dtype)
 
     return avg_pool_backward
 
@@ -241,7 +237,10 @@ def _unpool(rank: int, self: Array, indices: Array, output_size: Sequence[int]) 
     index = as_dtype(indices, np.int64)
     outside = lax.bitwise_or(lax.lt(index, lax.full_like(index, 0)), lax.ge(index, lax.full_like(index, size)))
     index = lax.select(outside, lax.full_like(index, 0), index)
-    return Checked(scatter_planes(self, index, shape, rank, add=False), lax.reduce(outside, False, lax.bitwise_or, tuple(range(self.ndim))))
+    return Checked(
+        scatter_planes(self, index, shape, rank, add=False),
+        lax.reduce(outside, False, lax.bitwise_or, tuple(range(self.ndim))),
+    )
 
 
 def max_unpool2d(self: Array, indices: Array, output_size: Sequence[int]) -> Checked:

@@ -99,8 +99,10 @@ for _name in ("index_put", "_unsafe_index_put", "_index_put_impl"):
 @meta_override("aten::_scaled_dot_product_fused_attention_overrideable.default")
 def attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor | None, ...]:
     """Output, logsumexp, seed and offset in their places; the two lengths are numbers, which the dispatcher knows."""
-    output = torch.empty_like(query) if query.shape[-1] == value.shape[-1] else query.new_empty(
-        (*query.shape[:-1], value.shape[-1])
+    output = (
+        torch.empty_like(query)
+        if query.shape[-1] == value.shape[-1]
+        else query.new_empty((*query.shape[:-1], value.shape[-1]))
     )
     wide = torch.float64 if query.dtype is torch.float64 else torch.float32
     return (

@@ -88,8 +88,7 @@ def _slot_holder(force: bool) -> str | None:
     name = torch._C._get_privateuse1_backend_name()
     if name != "privateuseone":
         return f'another package (as "{name}")'
-    current = torch._C._get_accelerator()
-    if current is not None and current.type == "privateuseone":
+    if hasattr(torch, name) or torch._C._get_accelerator().type == name:
         return "another package (unnamed)"
     if force:
         return None

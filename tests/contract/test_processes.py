@@ -57,7 +57,7 @@ def test_fork_is_detected(device):
     if child == 0:
         try:
             said = b""
-            for use in (lambda: torch.ones(2, device=device), lambda: (x + 1).cpu(), torch.pjrt.synchronize):
+            for use in (lambda: torch.ones(2, device=device).cpu(), lambda: (x + 1).cpu(), torch.pjrt.synchronize):
                 try:
                     use()
                     said += b"0"

@@ -11,9 +11,9 @@ from torch_pjrt.pjrt.client import chip
 _KINDS = {"cpu": 1, "cuda": 2, "gpu": 2, "rocm": 10, "oneapi": 14, "xpu": 14}
 
 
-def export(array: Any, *, max_version: tuple[int, int] | None, dl_device: Any) -> Any:
-    """The capsule of an array. Without a copy; read-only where the version can say so."""
-    return array.__dlpack__(max_version=max_version, dl_device=dl_device)
+def export(array: Any, *, max_version: tuple[int, int] | None, dl_device: Any, copy: bool) -> Any:
+    """The capsule of an array: of its own memory (read-only where the version can say so), or of a copy."""
+    return array.__dlpack__(max_version=max_version, dl_device=dl_device, copy=True if copy else None)
 
 
 def take(source: Any) -> Any:

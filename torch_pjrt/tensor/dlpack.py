@@ -38,7 +38,7 @@ def export(
     if copy is False and not read_only:
         raise BufferError("Can't export without a copy: values are immutable, which DLPack before 1.0 cannot say")
     private = bool(copy) or not read_only
-    return arrays.export(_array(tensor.clone() if private else tensor), max_version=max_version, dl_device=dl_device)
+    return arrays.export(_array(tensor), max_version=max_version, dl_device=dl_device, copy=private)
 
 
 def device_of(tensor: torch.Tensor) -> tuple[Any, int]:

@@ -204,6 +204,19 @@ def _storage_resize() -> None:
     torch.UntypedStorage.resizable = lambda self: _ours(self) or resizable(self)  # type: ignore[method-assign]
 
 
+def _storage_files() -> None:
+    native_write, native_read = torch.UntypedStorage._write_file, torch.UntypedStorage._set_from_file
+
+    def _write_file(self: torch.UntypedStorage, *args: Any) -> Any:
+        return storage_methods.write_file(self, *args) if _ours(self) else native_write(self, *args)
+
+    def _set_from_file(self: torch.UntypedStorage, *args: Any) -> Any:
+        return storage_methods.set_from_file(self, *args) if _ours(self) else native_read(self, *args)
+
+    torch.UntypedStorage._write_file = functools.wraps(native_write)(_write_file)  # type: ignore[method-assign]
+    torch.UntypedStorage._set_from_file = functools.wraps(native_read)(_set_from_file)  # type: ignore[method-assign]
+
+
 def _storage_to() -> None:
     native = torch.storage._to
 
@@ -318,6 +331,7 @@ PATCHES = (
     Patch("torch.accelerator", "c10::DeviceAllocator, at::HostAllocator, synchronizeDevice, getDeviceCapability", _accelerator),
     Patch("torch.UntypedStorage(device=)", "the allocator of PrivateUse1 (c10::SetAllocator)", _storage_new),
     Patch("torch.UntypedStorage.resize_", "PrivateUse1HooksInterface::resizePrivateUse1Bytes", _storage_resize),
+    Patch("torch.UntypedStorage to and from files", "at::from_blob on PrivateUse1 with a true address", _storage_files),
     Patch("UntypedStorage.to('cpu', non_blocking=True)", "PrivateUse1HooksInterface::getPinnedMemoryAllocator", _storage_to),
     Patch("Tensor.pin_memory", "PrivateUse1HooksInterface::getPinnedMemoryAllocator, isPinnedPtr", pinned.register),
     Patch("tensors sent between processes", "a registry in torch.multiprocessing.reductions", _between_processes),

@@ -41,6 +41,18 @@ def resize(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
     return storage
 
 
+def write_file(storage: torch.UntypedStorage, *args: Any) -> None:
+    """Write the bytes to a file; torch's own way reads the storage's address."""
+    storage.cpu()._write_file(*args)  # type: ignore[attr-defined]
+
+
+def set_from_file(storage: torch.UntypedStorage, *args: Any) -> torch.UntypedStorage:
+    """Take the bytes from a file; torch's own way writes at the storage's address."""
+    host = torch.UntypedStorage(storage.nbytes())
+    host._set_from_file(*args)
+    return storage.copy_(host)
+
+
 def as_bytes(storage: torch.UntypedStorage) -> torch.Tensor:
     """A uint8 tensor over a whole storage."""
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)  # type: ignore[call-overload]

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from torch_pjrt.lowerings.arrays import Array, constant, is_complex
-from torch_pjrt.lowerings.elementwise_unary import integer_power, isnan, signbit, static_power, trunc
+from torch_pjrt.lowerings.elementwise_unary import Out, integer_power, isnan, signbit, static_power, trunc
 from torch_pjrt.ops.registry import Promote, add_row, row
 
 
@@ -49,7 +49,7 @@ def div(self: Array, other: Array) -> Array:
 
 
 @row("div.Tensor_mode", "div.Scalar_mode", promote=Promote.DEFAULT)
-def div_mode(self: Array, other: Array, rounding_mode: str | None) -> Array:
+def div_mode(self: Array, other: Array, rounding_mode: str | None, out: Out) -> Array:
     """Division, rounded towards zero ("trunc") or minus infinity ("floor")."""
     if rounding_mode is None:
         return lax.div(self, other)
@@ -58,7 +58,10 @@ def div_mode(self: Array, other: Array, rounding_mode: str | None) -> Array:
     if rounding_mode == "floor":
         return floor_divide(self, other)
     quotient = lax.div(self, other)
-    return quotient if self.dtype.kind in "iu" else trunc(quotient)
+    if self.dtype.kind in "iu":
+        return quotient
+    narrow = {"bfloat16": (8, 7), "float16": (5, 10)}.get(out[0][1].name)  # torch rounds the quotient before it cuts
+    return trunc(lax.reduce_precision(quotient, *narrow) if narrow else quotient)
 
 
 def _crosses(remainder: Array, other: Array) -> Array:

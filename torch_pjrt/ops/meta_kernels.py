@@ -218,3 +218,21 @@ def histogramdd_bin_edges(self: Tensor, bins: list[int], **kwargs: Any) -> list[
 def histogramdd(self: Tensor, bins: list[Any], **kwargs: Any) -> Tensor:
     """One count for each box of bins."""
     return self.new_empty([n if isinstance(n, int) else n.numel() - 1 for n in bins])
+
+
+@meta_override("aten::where.self")
+def where(condition: Tensor, self: Tensor, other: Tensor) -> Tensor:
+    """As torch's, and a uint8 condition is accepted as on the CPU."""
+    return torch.ops.aten.where.self(condition.to(torch.bool), self, other)
+
+
+@meta_override("aten::glu_backward.default")
+def glu_backward(grad_output: Tensor, self: Tensor, dim: int) -> Tensor:
+    """Like the input."""
+    return torch.empty_like(self, memory_format=torch.contiguous_format)
+
+
+@meta_override("aten::glu_jvp.default", "aten::glu_backward_jvp.default")
+def glu_jvp(first: Tensor, *args: Any) -> Tensor:
+    """Like the first argument."""
+    return torch.empty_like(first)

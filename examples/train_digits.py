@@ -1,6 +1,6 @@
 """Trains a small vision transformer on scikit-learn's digits, on the pjrt device and on the CPU, and compares.
 
-    python examples/train_digits.py [--epochs 8] [--device pjrt]
+    python examples/train_digits.py [--epochs 12] [--device pjrt]
 
 The loop is the usual one: DataLoader, AdamW, autocast, a learning rate schedule, a progress bar. Only the device's name
 differs between the two runs. Exits with 1 when an op fell back to the CPU or when the two trainings do not agree.
@@ -108,7 +108,7 @@ def train(device: str, *, epochs: int, batch: int, seed: int = 0) -> Outcome:
     model = VisionTransformer().to(device)
     order = torch.Generator().manual_seed(seed)
     loader = DataLoader(train_set, batch_size=batch, shuffle=True, drop_last=True, generator=order)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.05)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3, weight_decay=0.05)
     total = epochs * len(loader)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warmup_cosine(step, total))
 
@@ -198,7 +198,7 @@ def show(ours: Outcome, reference: Outcome, reloaded: torch.Tensor, stats: dict,
         f"ops fell back to the CPU: {stats['fallbacks']}": fallbacks,
         "the losses of the two devices differ by more than bfloat16 explains": not difference < 0.35,
         "the first losses differ": not abs(ours.losses[0] - reference.losses[0]) < 0.02,
-        "the accuracies differ by more than two points": not abs(ours.accuracy - reference.accuracy) < 0.02,
+        "the accuracies differ by more than three points": not abs(ours.accuracy - reference.accuracy) < 0.03,
         "the checkpoint predicts something else in plain torch": not same,
     }
     for text in (text for text, wrong in problems.items() if wrong):
@@ -210,8 +210,8 @@ def main() -> None:
     """Train twice, compare, and exit with 1 when something does not agree."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="pjrt")
-    parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--batch", type=int, default=48)
     options = parser.parse_args()
 
     started = time.perf_counter()

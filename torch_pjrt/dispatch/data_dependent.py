@@ -152,6 +152,26 @@ def index_put_(
     return self.copy_(index_put(self, indices, values, accumulate))
 
 
+@kernel("bincount")
+def bincount(self: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
+    """How often each integer occurs; the largest of them, which is read, gives the size."""
+    if self.dim() != 1 or self.is_floating_point() or minlength < 0:
+        raise RuntimeError("bincount takes a 1-d tensor of non-negative integers and minlength >= 0")
+    if weights is not None and weights.shape != self.shape:
+        raise RuntimeError("bincount: weights should have the same length as input")
+    size = minlength
+    if self.numel():
+        low, high = (int(v) for v in torch.stack(aten.aminmax.default(self)).tolist())
+        if low < 0:
+            raise RuntimeError("bincount: input has a negative element")
+        size = max(size, high + 1)
+    dtype = torch.int64
+    if weights is not None:
+        dtype = weights.dtype if weights.dtype in (torch.float32, torch.float64) else torch.float64
+    each = torch.ones_like(self, dtype=dtype) if weights is None else weights.to(dtype)
+    return torch.zeros(size, dtype=dtype, device=self.device).scatter_add(0, self.long(), each)
+
+
 def register(library: torch.library.Library) -> None:
     """Register this module's kernels, and one for every dynamic row."""
     for name, fn in KERNELS.items():

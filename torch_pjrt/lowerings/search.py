@@ -1,4 +1,4 @@
-"""Searching sorted sequences and counting into bins: searchsorted, bucketize, histc."""
+"""Searching sorted sequences, membership and counting into equal bins: searchsorted, bucketize, isin, histc."""
 
 from __future__ import annotations
 
@@ -94,3 +94,34 @@ def histc(self: Array, bins: int = 100, min: Any = 0, max: Any = 0) -> Array:
     place = lax.select(inside, place, lax.full(x.shape, bins, np.int64))
     count = put_slices(lax.full((bins,), 0, np.int64), place, lax.full(x.shape, 1, np.int64), 0, "add")
     return as_dtype(count, self.dtype)
+
+
+def isin(found: Array, among: Array, invert: bool, size: tuple[int, ...]) -> Array:
+    """Whether each element of found equals any of among."""
+    flat, tests = lax.reshape(found, (found.size,)), lax.reshape(among, (among.size,))
+    if flat.dtype == np.bool_:
+        flat, tests = as_dtype(flat, np.uint8), as_dtype(tests, np.uint8)
+    if tests.size == 0:
+        hit = lax.full(flat.shape, False)
+    elif tests.size <= 64:
+        shape = (flat.size, tests.size)
+        same = lax.eq(lax.broadcast_in_dim(flat, shape, (0,)), lax.broadcast_in_dim(tests, shape, (1,)))
+        hit = lax.reduce_or(same, (1,))
+    else:
+        rows, wanted = lax.reshape(lax.sort(tests), (1, tests.size)), lax.reshape(flat, (1, flat.size))
+        place = positions(rows, wanted, False)
+        near = gather_along(rows, lax.min(place, constant(tests.size - 1, place)), 1)
+        hit = lax.reshape(lax.eq(near, wanted), flat.shape)
+    return lax.reshape(lax.bitwise_not(hit) if invert else hit, size)
+
+
+def _isin_row(name: str, elements: str, tests: str) -> None:
+    def run(out: Out, assume_unique: bool = False, invert: bool = False, **given: Array) -> Array:
+        return isin(given[elements], given[tests], invert, out[0][0])
+
+    add_row(name, run, promote=Promote.DEFAULT, broadcast=False)
+
+
+_isin_row("isin.Tensor_Tensor", "elements", "test_elements")
+_isin_row("isin.Tensor_Scalar", "elements", "test_element")
+_isin_row("isin.Scalar_Tensor", "element", "test_elements")

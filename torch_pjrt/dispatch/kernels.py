@@ -21,6 +21,7 @@ from torch_pjrt.program.program import OutSpec, Template
 from torch_pjrt.tensor.mutate import aval_of_out, write_value
 from torch_pjrt.tensor.random import state_of, take
 from torch_pjrt.tensor.storage import Value, aval_of_tensor, empty, make_tensor
+from torch_pjrt.tensor.streams import check_device
 
 Kernel = Callable[..., Any]
 
@@ -78,7 +79,16 @@ def functional(kernel: RowKernel) -> Kernel:
             return make_tensor(template.outs[0], outs[0])
         return results_of(template, outs)
 
-    return run
+    if not any(argument.name == "device" for argument in kernel.binder.arguments):
+        return run
+
+    def placed(*args: Any, **kwargs: Any) -> Any:
+        device = kwargs.get("device")
+        if device is not None and device.index:
+            check_device(device)
+        return run(*args, **kwargs)
+
+    return placed
 
 
 def results_of(template: Template, outs: tuple[Value, ...]) -> Any:

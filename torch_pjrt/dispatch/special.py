@@ -216,6 +216,8 @@ def _to_copy(
         host = transfer.to_cpu(recorder(), _plain(self))
         keep = memory_format if memory_format is not None else torch.preserve_format
         return host.to(dtype=dtype or self.dtype, memory_format=keep)
+    if device is not None:
+        check_device(device)
     like = torch.empty_strided(self.shape, self.stride(), dtype=self.dtype, device="meta")
     like = torch.empty_like(like, memory_format=memory_format or torch.preserve_format)
     return copy_(empty(tuple(self.shape), tuple(like.stride()), dtype or self.dtype), self)

@@ -200,7 +200,8 @@ def check_device(device: Device) -> None:
     if isinstance(device, int):
         _check_index(device)
         return
-    device = torch.device(device)
+    if not isinstance(device, torch.device):
+        device = torch.device(device)
     ours = runtime.device().type
     if device.type != ours:
         raise ValueError(f"Expected a {ours} device, but got: {device}")

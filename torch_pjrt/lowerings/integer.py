@@ -26,17 +26,18 @@ def bitwise_not(self: Array) -> Array:
     return lax.bitwise_not(self)
 
 
+_OPERANDS = ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
 _LEFT = ("__lshift__.Tensor", "__lshift__.Scalar")
 _RIGHT = ("__rshift__.Tensor", "__rshift__.Scalar")
 
 
-@row(*(f"bitwise_left_shift.{n}" for n in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")), *_LEFT, promote=Promote.DEFAULT)
+@row(*(f"bitwise_left_shift.{n}" for n in _OPERANDS), *_LEFT, promote=Promote.DEFAULT)
 def left_shift(self: Array, other: Array) -> Array:
     """self * 2 ** other, wrapping; 0 when other is negative or not below the width."""
     return lax.shift_left(self, other) if self.dtype.kind in "iu" else lax.mul(self, lax.exp2(other))
 
 
-@row(*(f"bitwise_right_shift.{n}" for n in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")), *_RIGHT, promote=Promote.DEFAULT)
+@row(*(f"bitwise_right_shift.{n}" for n in _OPERANDS), *_RIGHT, promote=Promote.DEFAULT)
 def right_shift(self: Array, other: Array) -> Array:
     """self / 2 ** other rounded down; only the sign is left when other is negative or not below the width."""
     if self.dtype.kind == "u":

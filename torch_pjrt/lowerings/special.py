@@ -106,12 +106,13 @@ def log_ndtr(self: Array) -> Array:
 
 @row("special_ndtri", promote=Promote.INT_TO_FLOAT)
 def ndtri(self: Array) -> Array:
-    """Inverse of the normal distribution function: a rational start (Acklam), then two Newton steps on the smaller tail."""
+    """Inverse of the normal distribution function: Acklam's rational start, two Newton steps on the smaller tail."""
     one, half = constant(1, self), constant(0.5, self)
     right = lax.gt(self, half)
     tail = lax.select(right, lax.sub(one, self), self)
     radius = lax.sqrt(lax.mul(constant(-2, self), lax.log(tail)))
-    a = (-39.69683028665376, 220.9460984245205, -275.9285104469687, 138.3577518672690, -30.66479806614716, 2.506628277459239)
+    a = (-39.69683028665376, 220.9460984245205, -275.9285104469687, 138.3577518672690, -30.66479806614716,
+         2.506628277459239)  # fmt: skip
     b = (-54.47609879822406, 161.5858368580409, -155.6989798598866, 66.80131188771972, -13.28068155288572, 1.0)
     c = (-0.007784894002430293, -0.3223964580411365, -2.400758277161838, -2.549732539343734, 4.374664141464968,
          2.938163982698783)  # fmt: skip

@@ -70,7 +70,7 @@ def _near1(x: Array) -> tuple[Array, Array]:
 
 
 def _hankel(x: Array, order: int, second_kind: bool) -> Array:
-    """sqrt(2 / (pi x)) (P cos w - Q sin w), w = x - (order / 2 + 1 / 4) pi; with sine and cosine for the second kind."""
+    """sqrt(2 / (pi x)) (P cos w - Q sin w), w = x - (order / 2 + 1 / 4) pi; Y swaps cos w for sin w."""
     terms = [1.0]
     for k in range(1, 21):
         terms.append(terms[-1] * (4 * order**2 - (2 * k - 1) ** 2) / (8 * k))

@@ -82,7 +82,7 @@ _START, _DEEPEST = 10.0, -1e6
 
 @row("special_zeta", "special_zeta.other_scalar", "special_zeta.self_scalar", promote=Promote.INT_TO_FLOAT)
 def zeta(self: Array, other: Array) -> Array:
-    """The Hurwitz zeta function: terms (other + k) ** -self up to 10, then the Euler-Maclaurin formula (DLMF 25.11.5)."""
+    """The Hurwitz zeta function: terms (other + k) ** -self to 10, then Euler-Maclaurin (DLMF 25.11.5)."""
     zero, one, start = constant(0, self), constant(1, self), constant(_START, self)
     minus = lax.neg(self)
 

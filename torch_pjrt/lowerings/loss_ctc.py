@@ -93,11 +93,8 @@ def ctc_loss(
     zero_infinity: bool,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Minus the log-likelihood of each sample, and log alpha (N, T, 2S+1)."""
-    single = log_probs.ndim == 2
-    probs = lax.expand_dims(log_probs, (1,)) if single else log_probs
-    targets = lax.expand_dims(targets, (0,)) if single and targets.ndim == 1 else targets
     labels = _labels(targets, target_lengths, blank)
-    alpha = _forward(_emissions(probs, labels), labels, target_lengths)
+    alpha = _forward(_emissions(log_probs, labels), labels, target_lengths)
     steps = np.asarray(input_lengths).reshape(-1)
     ended = (np.arange(alpha.shape[0])[:, None] == steps[None, :] - 1)[:, :, None] & _last_states(labels, target_lengths)[None]
     ends = lax.select(ended, alpha, constant(-np.inf, alpha))
@@ -112,8 +109,7 @@ def ctc_loss(
         alpha,
         constant(-np.inf, alpha),
     )
-    alpha = lax.transpose(alpha, (1, 0, 2))
-    return (lax.reshape(loss, ()), lax.reshape(alpha, alpha.shape[1:])) if single else (loss, alpha)
+    return loss, lax.transpose(alpha, (1, 0, 2))
 
 
 def _backward(emissions: Array, labels: Array, input_lengths: Sequence[int], target_lengths: Sequence[int]) -> Array:
@@ -140,27 +136,24 @@ def ctc_loss_backward(
     neg_log_likelihood: Array, log_alpha: Array, blank: int, zero_infinity: bool,
 ) -> Array:  # fmt: skip
     """(probability - share of the paths that pass) * grad, zero past each sample's end."""
-    single = log_probs.ndim == 2
-    probs = lax.expand_dims(log_probs, (1,)) if single else log_probs
-    targets = lax.expand_dims(targets, (0,)) if single and targets.ndim == 1 else targets
-    batch = probs.shape[1]
-    grad, loss = (lax.reshape(a, (batch,)) for a in (grad, neg_log_likelihood))
-    alpha = lax.transpose(lax.expand_dims(log_alpha, (0,)) if single else log_alpha, (1, 0, 2))
+    loss, alpha = neg_log_likelihood, lax.transpose(log_alpha, (1, 0, 2))
     labels = _labels(targets, target_lengths, blank)
-    emissions = _emissions(probs, labels)
+    emissions = _emissions(log_probs, labels)
+    real = np.arange(labels.shape[1])[None, :] <= 2 * np.asarray(target_lengths).reshape(-1, 1)
+    alpha = lax.select(np.broadcast_to(real[None], alpha.shape), alpha, constant(-np.inf, alpha))
     both = lax.add(alpha, _backward(emissions, labels, input_lengths, target_lengths))
     finite = lax.is_finite(loss)
     safe = lax.select(finite, loss, constant(0, loss))
     known = lax.gt(emissions, constant(-np.inf, emissions))
     share = lax.exp(lax.add(lax.sub(both, emissions), lax.broadcast_in_dim(safe, both.shape, (1,))))
     share = lax.select(known, share, constant(0, share))
-    shape = (*labels.shape, probs.shape[2])
-    hit = as_dtype(lax.eq(lax.broadcast_in_dim(labels, shape, (0, 1)), iota(shape, 2, np.int32)), probs.dtype)
+    shape = (*labels.shape, log_probs.shape[2])
+    hit = as_dtype(lax.eq(lax.broadcast_in_dim(labels, shape, (0, 1)), iota(shape, 2, np.int32)), log_probs.dtype)
     passed = lax.dot_general(share, hit, (((2,), (1,)), ((1,), (0,))), precision=lax.Precision.HIGHEST)  # (N, T, C)
-    result = lax.sub(lax.exp(probs), lax.transpose(passed, (1, 0, 2)))
+    result = lax.sub(lax.exp(log_probs), lax.transpose(passed, (1, 0, 2)))
     spread = lax.broadcast_in_dim(finite, result.shape, (1,))
     result = lax.mul(result, lax.broadcast_in_dim(grad, result.shape, (1,)))
     result = lax.select(spread, result, constant(0 if zero_infinity else np.nan, result))
-    live = (np.arange(probs.shape[0])[:, None] < np.asarray(input_lengths).reshape(1, -1))[:, :, None]
+    live = (np.arange(log_probs.shape[0])[:, None] < np.asarray(input_lengths).reshape(1, -1))[:, :, None]
     result = lax.select(np.broadcast_to(live, result.shape), result, constant(0, result))
-    return lax.reshape(result, log_probs.shape)
+    return result

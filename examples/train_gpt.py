@@ -1,6 +1,6 @@
 """Trains a small GPT on text that ships with Python (the documentation strings of its library), character by character.
 
-    python examples/train_gpt.py [--device pjrt] [--steps 200]
+    python examples/train_gpt.py [--device pjrt] [--steps 300]
 
 Prints the loss on text kept aside, what the model writes, and what the device compiled.
 """
@@ -115,7 +115,7 @@ def main() -> None:
     """Train and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="pjrt")
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--batch", type=int, default=16)
     options = parser.parse_args()
     device = options.device
@@ -129,7 +129,7 @@ def main() -> None:
     torch.manual_seed(0)
     size = Size(characters=len(alphabet))
     model = GPT(size).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.steps)
     generator = torch.Generator().manual_seed(0)
 

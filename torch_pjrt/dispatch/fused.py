@@ -45,6 +45,7 @@ class Recorder:
         self.fused = self.mode == "fused"
         self.limit = settings.max_pending_ops
         self.checks: list[launch.Check] = []
+        self.capturing = False
         self.checking = settings.index_checks
 
     # -- recording ---------------------------------------------------------------------------------------------------
@@ -78,6 +79,12 @@ class Recorder:
         fill_unwritten(self, value)
         return value
 
+    def ready(self, value: Value) -> Value:
+        """A Value that is not pending any more; raises if it could not be computed."""
+        if value.index < READY:
+            self.usable(value)
+        return value
+
     def _run_now(self) -> None:
         self.flush(self.mode)
         if self.mode == "debug":
@@ -88,6 +95,12 @@ class Recorder:
     def flush(self, reason: str) -> None:
         """Run the pending Program. Returns when it is launched, not when it is done."""
         with self.lock:
+            if self.capturing:
+                raise HostReadError(
+                    f"a value is read on the host inside a compiled graph ({reason})",
+                    where=show(user_line(2)),
+                    todo="Move the read out of the compiled function, or let torch.compile break the graph there.",
+                )
             if not self.steps:
                 return
             check_fork()
@@ -151,6 +164,18 @@ class Recorder:
                 v.array = arrays[offset + position]
         if len(self.checks) > 256:
             self._read_checks(only_ready=True)
+
+    # -- capturing ---------------------------------------------------------------------------------------------------
+
+    def begin_capture(self) -> tuple[Any, ...]:
+        """Record into a fresh list (torch.compile); a flush is an error until end_capture."""
+        saved = (self.steps, self.count, self.fused, self.limit, self.capturing)
+        self.steps, self.count, self.fused, self.limit, self.capturing = [], 0, True, 1 << 60, True
+        return saved
+
+    def end_capture(self, saved: tuple[Any, ...]) -> None:
+        """Back to what begin_capture left."""
+        self.steps, self.count, self.fused, self.limit, self.capturing = saved
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 

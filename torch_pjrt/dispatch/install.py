@@ -105,6 +105,7 @@ def install() -> DeviceRuntime:
             views.register(library)
             table.fill()
         _flush_after_optimizer_steps()
+        _redirect_compile()
         instance = DeviceRuntime()
         set_runtime(instance)
         return instance
@@ -118,6 +119,13 @@ def _quiet_reregistration() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="(?s).*verrid")
         yield
+
+
+def _redirect_compile() -> None:
+    """torch.compile without a backend name uses ours for graphs on the device."""
+    import importlib
+
+    importlib.import_module("torch_pjrt.compile.redirect").apply()
 
 
 def _flush_after_optimizer_steps() -> None:

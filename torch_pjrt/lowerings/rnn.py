@@ -1,7 +1,7 @@
 """The fused LSTM and GRU cells and their backwards; everything else of nn.LSTM and nn.GRU is composite.
 
-Gates come in torch's order: input, forget, cell, output for LSTM; reset, update, new for GRU. The workspace holds what the
-backward needs: the activated gates (LSTM), or reset, update, new, hx and the hidden part of new (GRU).
+Gates come in torch's order: input, forget, cell, output for LSTM; reset, update, new for GRU. The workspace holds what
+the backward needs: the activated gates (LSTM), or reset, update, new, hx and the hidden part of new (GRU).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The softmax family and its backwards.
 
-Narrow floats are computed in float32 and rounded once. A row of -inf gives NaN, as in torch, but for the safe and masked
-kinds, which say so. Called by program/evaluate.py.
+Narrow floats are computed in float32 and rounded once. A row of -inf gives NaN, as in torch, but for the safe and
+masked kinds, which say so. Called by program/evaluate.py.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def silu_backward(grad_output: Array, self: Array) -> Array:
     """grad * s * (1 + x * (1 - s)), s = sigmoid(x)."""
     gate, one = lax.logistic(self), constant(1, self)
     slope = lax.mul(gate, lax.add(one, lax.mul(self, lax.sub(one, gate))))
-    return lax.mul(grad_output, _conj(slope))
+    return lax.mul(grad_output, slope)
 
 
 @row("mish_backward", promote=Promote.DEFAULT)

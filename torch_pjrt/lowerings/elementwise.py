@@ -57,9 +57,9 @@ def div_mode(self: Array, other: Array, rounding_mode: str | None, out: Out) -> 
         self, other = lax.convert_element_type(self, np.uint8), lax.convert_element_type(other, np.uint8)
     if rounding_mode == "floor":
         return floor_divide(self, other)
-    quotient = lax.div(self, other)
     if self.dtype.kind in "iu":
-        return quotient
+        return lax.div(self, other)
+    quotient = lax.div(self, lax.optimization_barrier(other))  # else XLA may multiply by 1 / other, one ulp below a whole
     narrow = {"bfloat16": (8, 7), "float16": (5, 10)}.get(out[0][1].name)  # torch rounds the quotient before it cuts
     return trunc(lax.reduce_precision(quotient, *narrow) if narrow else quotient)
 

@@ -1,8 +1,8 @@
 """Scaled dot product attention, forward and backward.
 
-Scores, softmax and sums are float32 or wider. A row with nothing to attend to gives 0, as torch's reference does. Key and
-value may have fewer heads than query (each serves a run of query heads). The dropout mask is drawn again in the backward
-from the saved seed and offset. Results that are sequence lengths or a debug mask belong to the caller, not to rows.
+Scores, softmax and sums are float32 or wider. A row with nothing to attend to gives 0, as torch's reference does. Key
+and value may have fewer heads than query (each serves a run of query heads). The dropout mask is drawn again in the
+backward from the saved seed and offset. Results that are sequence lengths or a debug mask are the caller's to add.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """Convolutions of 1 to 3 dims and their backwards, transposed, grouped, dilated and complex ones included.
 
-The forward is one conv_general_dilated (or one dot_general for 1x1 kernels); the backwards are its transposes, taken by
-jax.linear_transpose, so the two cannot disagree. Arrays are in logical N, C, spatial order; what is in memory order is
-the evaluator's business. Called by program/evaluate.py.
+The forward is one conv_general_dilated, or one dot_general where windows do not overlap (1x1 kernels, patches), or a sum
+over the kernel's places for depthwise kernels. The backwards are its transposes, taken by jax.linear_transpose, so the two
+cannot disagree. Arrays are in logical N, C, spatial order; memory order is the evaluator's. Called by program/evaluate.py.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +19,8 @@ from jax import lax
 
 from torch_pjrt.lowerings.arrays import Array, as_dtype, broadcast_to, is_complex, opmath
 from torch_pjrt.ops.registry import row
+
+MOST_TAPS = 27  # places of a kernel up to which going through them one by one is allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +49,12 @@ def convolve(x: Array, w: Array, window: Window, dtype: np.dtype | None = None) 
     """x [N, C, ...] with w [O, C / groups, ...], or [C, O / groups, ...] when transposed; the result in dtype."""
     if is_complex(x):
         return _complex(x, w, window)
-    spatial = range(2, x.ndim)
     if window.transposed:
         return _transposed(x, w, window, dtype)
-    if (
-        window.groups == 1
-        and all(n == 1 for n in w.shape[2:])
-        and all(n == 1 for n in window.stride)
-        and not any(window.padding)
-    ):
-        matrix = lax.reshape(w, w.shape[:2])
-        dims = (((1,), (1,)), ((), ()))
-        product = lax.dot_general(x, matrix, dims, precision=window.precision, preferred_element_type=dtype)
-        last = x.ndim - 1
-        return lax.transpose(product, (0, last, *(d - 1 for d in spatial)))
+    if _is_patches(w, window):
+        return _patches(x, w, window, dtype)
+    if w.shape[1] == 1 and w.shape[0] == x.shape[1] == window.groups > 1 and few_taps(w):
+        return by_taps(x, w, window, dtype)
     return lax.conv_general_dilated(
         x,
         w,
@@ -69,6 +65,77 @@ def convolve(x: Array, w: Array, window: Window, dtype: np.dtype | None = None) 
         precision=window.precision,
         preferred_element_type=dtype,
     )
+
+
+def _is_patches(w: Array, window: Window) -> bool:
+    """Whether windows neither overlap nor reach over the edge, so that the convolution is a matrix product."""
+    aligned = all(
+        k == s and p == 0 and (d == 1 or k == 1)
+        for k, s, p, d in zip(w.shape[2:], window.stride, window.padding, window.dilation, strict=True)
+    )
+    return aligned and window.groups == 1
+
+
+def _patches(x: Array, w: Array, window: Window, dtype: np.dtype | None) -> Array:
+    """One dot_general over channels and places in the window; what does not fill a window is cut off."""
+    kernel = w.shape[2:]
+    counts = [n // k for n, k in zip(x.shape[2:], kernel, strict=True)]
+    limits = (*x.shape[:2], *(c * k for c, k in zip(counts, kernel, strict=True)))
+    if limits != x.shape:
+        x = lax.slice(x, (0,) * x.ndim, limits)
+    # dims of size 1 would only hide that a 1x1 convolution is a plain product
+    taps = [d for d, k in enumerate(kernel) if k > 1]
+    shape, contract = list(x.shape[:2]), [1]
+    for d, k in enumerate(kernel):
+        shape.append(counts[d])
+        if k > 1:
+            contract.append(len(shape))
+            shape.append(k)
+    w = lax.reshape(w, (*w.shape[:2], *(kernel[d] for d in taps)))
+    dims = ((tuple(contract), tuple(range(1, 2 + len(taps)))), ((), ()))
+    product = lax.dot_general(lax.reshape(x, shape), w, dims, precision=window.precision, preferred_element_type=dtype)
+    last = product.ndim - 1
+    return lax.transpose(product, (0, last, *range(1, last)))
+
+
+def few_taps(w: Array) -> bool:
+    """Whether the kernel is small enough to go through its places one by one."""
+    return math.prod(w.shape[2:]) <= MOST_TAPS
+
+
+def by_taps(x: Array, w: Array, window: Window, dtype: np.dtype | None = None) -> Array:
+    """The sum, over the kernel's places, of the input seen from there times the weights there.
+
+    For depthwise kernels, where it is a few fused multiply-adds, and for the weight gradient of grouped ones, whose
+    transpose as a convolution is slow on most backends.
+    """
+    groups, (channels, per_group, *kernel) = window.groups, w.shape
+    depthwise = per_group == 1 and channels == groups
+    wide = opmath(x.dtype) if depthwise else x.dtype
+    narrow = x.dtype
+    x = lax.pad(as_dtype(x, wide), np.zeros((), wide), [(0, 0, 0)] * 2 + [(p, p, 0) for p in window.padding])
+    sizes = [
+        (n - d * (k - 1) - 1) // s + 1
+        for n, k, s, d in zip(x.shape[2:], kernel, window.stride, window.dilation, strict=True)
+    ]
+    w = as_dtype(w, wide)
+    result = None
+    for place in itertools.product(*(range(k) for k in kernel)):
+        starts = [i * d for i, d in zip(place, window.dilation, strict=True)]
+        limits = [a + (o - 1) * s + 1 for a, o, s in zip(starts, sizes, window.stride, strict=True)]
+        seen = lax.slice(x, (0, 0, *starts), (*x.shape[:2], *limits), (1, 1, *window.stride))
+        tap = lax.slice(w, (0, 0, *place), (channels, per_group, *(i + 1 for i in place)))
+        if depthwise:
+            part = lax.mul(seen, lax.broadcast_in_dim(lax.reshape(tap, (channels,)), seen.shape, (1,)))
+        else:
+            seen = lax.reshape(seen, (seen.shape[0], groups, per_group, *sizes))
+            tap = lax.reshape(tap, (groups, channels // groups, per_group))
+            part = lax.dot_general(tap, seen, (((2,), (2,)), ((0,), (1,))), precision=window.precision)
+        result = part if result is None else lax.add(result, part)
+    if not depthwise:  # [groups, channels of the group, N, ...]
+        result = lax.transpose(result, (2, 0, 1, *range(3, result.ndim)))
+        result = lax.reshape(result, (x.shape[0], channels, *sizes))
+    return as_dtype(result, dtype or narrow)
 
 
 def _transposed(x: Array, w: Array, window: Window, dtype: np.dtype | None) -> Array:
@@ -152,7 +219,9 @@ def convolution_backward_overrideable(
     if output_mask[0]:
         results.append(_gradient(lambda x: convolve(x, _conj(weight), window), input, grad_output))
     if output_mask[1]:
-        results.append(_gradient(lambda w: convolve(_conj(input), w, window), weight, grad_output))
+        grouped = groups > 1 and not transposed and not is_complex(input) and few_taps(weight) and input.size > 0
+        forward = by_taps if grouped else convolve
+        results.append(_gradient(lambda w: forward(_conj(input), w, window), weight, grad_output))
     if output_mask[2]:
         wide = as_dtype(grad_output, opmath(grad_output.dtype))
         total = lax.reduce(wide, np.zeros((), wide.dtype), lax.add, (0, *range(2, wide.ndim)))

@@ -141,7 +141,7 @@ def addr(self: Array, vec1: Array, vec2: Array, beta: Any, alpha: Any, out: Any)
     wide = opmath(dtype)
     a = lax.broadcast_in_dim(as_dtype(vec1, wide), shape, (0,))
     b = lax.broadcast_in_dim(as_dtype(vec2, wide), shape, (1,))
-    return combined(self, lax.bitwise_and(a, b) if wide == bool else lax.mul(a, b), beta, alpha, dtype)
+    return combined(self, lax.bitwise_and(a, b) if a.dtype == bool else lax.mul(a, b), beta, alpha, dtype)
 
 
 @row("_addmm_activation")

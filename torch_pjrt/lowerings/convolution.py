@@ -1,8 +1,8 @@
 """Convolutions of 1 to 3 dims and their backwards, transposed, grouped, dilated and complex ones included.
 
-The forward is one conv_general_dilated, or one dot_general where windows do not overlap (1x1 kernels, patches), or a sum
-over the kernel's places for depthwise kernels. The backwards are its transposes, taken by jax.linear_transpose, so the two
-cannot disagree. Arrays are in logical N, C, spatial order; memory order is the evaluator's. Called by program/evaluate.py.
+The forward is one conv_general_dilated, or one dot_general where windows do not overlap (1x1 kernels, patches), or a
+sum over the kernel's places for depthwise kernels. The backwards are its transposes, taken by jax.linear_transpose, so
+the two cannot disagree. Arrays are in logical N, C, spatial order. Called by program/evaluate.py.
 """
 
 from __future__ import annotations

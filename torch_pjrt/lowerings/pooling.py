@@ -1,8 +1,8 @@
 """Max and average pooling over fixed windows, their backwards, and unpooling.
 
 Max pooling goes dim by dim, last dim first, carrying the flat position of the winner: the first of equals, the last
-NaN, as torch's CPU kernels choose. Its backward compares positions instead of scattering while windows are small. Arrays
-are in logical [N,] C, spatial order. Called by program/evaluate.py.
+NaN, as torch's CPU kernels choose. Its backward compares positions instead of scattering while windows are small.
+Arrays are in logical [N,] C, spatial order. Called by program/evaluate.py.
 """
 
 from __future__ import annotations

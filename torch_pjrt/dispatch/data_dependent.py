@@ -14,7 +14,6 @@ from torch_pjrt.dispatch.fused import recorder
 from torch_pjrt.ops.registry import ROWS
 from torch_pjrt.ops.schema import find_overload
 from torch_pjrt.program.program import Template
-from torch_pjrt.tensor.layout import contiguous_strides
 from torch_pjrt.tensor.storage import Value, make_tensor
 
 aten = torch.ops.aten
@@ -46,8 +45,9 @@ def dynamic(name: str) -> Callable[..., Any]:
         template, outs = row_kernel(name).step(args, kwargs)
         *results, count = outs
         number = int(recorder().host_read(count, f"size of {name.removeprefix('aten::')}"))
+        padded = [o.size[:1] == template.outs[0].size[:1] for o in template.outs]
         tensors = [
-            _prefix(template, i, v, number) if template.outs[i].size[:1] == template.outs[0].size[:1] else make_tensor(template.outs[i], v)
+            _prefix(template, i, v, number) if padded[i] else make_tensor(template.outs[i], v)
             for i, v in enumerate(results)
         ]
         return tensors[0] if len(tensors) == 1 else tuple(tensors)
@@ -172,13 +172,38 @@ def bincount(self: torch.Tensor, weights: torch.Tensor | None = None, minlength:
     return torch.zeros(size, dtype=dtype, device=self.device).scatter_add(0, self.long(), each)
 
 
+@kernel("repeat_interleave.Tensor")
+def repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) -> torch.Tensor:
+    """Position i, repeats[i] times; the total is read unless it is given."""
+    from torch_pjrt.dispatch.table import row_kernel
+
+    if output_size is None:
+        low, output_size = torch.stack([repeats.min(), repeats.sum()]).tolist() if repeats.numel() else (0, 0)
+        if low < 0:
+            raise RuntimeError("repeats can not be negative")
+    template, outs = row_kernel("aten::repeat_interleave.Tensor").step((repeats,), {"output_size": output_size})
+    return make_tensor(template.outs[0], outs[0])
+
+
+@kernel("_ctc_loss.Tensor")
+def ctc_loss(
+    log_probs: torch.Tensor, targets: torch.Tensor, input_lengths: torch.Tensor, target_lengths: torch.Tensor,
+    blank: int = 0, zero_infinity: bool = False,
+) -> Any:  # fmt: skip
+    """CTC with lengths in tensors: they are read, since they decide sizes."""
+    return aten._ctc_loss.default(
+        log_probs, targets, input_lengths.tolist(), target_lengths.tolist(), blank, zero_infinity
+    )
+
+
 def register(library: torch.library.Library) -> None:
     """Register this module's kernels, and one for every dynamic row."""
     for name, fn in KERNELS.items():
         library.impl(name, fn, "PrivateUse1")
     for row in ROWS.values():
         short = row.name.removeprefix("aten::").removesuffix(".default")
-        if row.dynamic and short not in KERNELS and row.name.startswith("aten::") and find_overload(row.name) is not None:
+        known = row.name.startswith("aten::") and find_overload(row.name) is not None
+        if row.dynamic and known and short not in KERNELS:
             library.impl(short, dynamic(row.name), "PrivateUse1")
 
 

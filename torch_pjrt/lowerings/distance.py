@@ -84,7 +84,9 @@ def cdist_backward(grad: Array, x1: Array, x2: Array, p: float, cdist: Array, ou
     away = _pairs(x1, x2, cdist.shape)
     lead = tuple(range(cdist.ndim))
     spread = lax.broadcast_in_dim(cdist, away.shape, lead)
-    each = lax.mul(slope(away, spread, float(p)), lax.broadcast_in_dim(broadcast_to(grad, cdist.shape), away.shape, lead))
+    each = lax.mul(
+        slope(away, spread, float(p)), lax.broadcast_in_dim(broadcast_to(grad, cdist.shape), away.shape, lead)
+    )
     return lax.reshape(add_up(each, (cdist.ndim - 1,), (*cdist.shape[:-1], x1.shape[-1])), size)
 
 

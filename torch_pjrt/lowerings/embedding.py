@@ -145,7 +145,11 @@ def _table_gradient(
             lax.broadcasted_iota(np.int64, source.shape, 1),
         )
         flat = put_slices(
-            lax.reshape(blank, (blank.size,)), lax.reshape(place, (place.size,)), lax.reshape(given, (given.size,)), 0, "add"
+            lax.reshape(blank, (blank.size,)),
+            lax.reshape(place, (place.size,)),
+            lax.reshape(given, (given.size,)),
+            0,
+            "add",
         )
         return as_dtype(lax.reshape(flat, blank.shape), grad.dtype)
     rows = take_slices(wide, bag, 0)
@@ -187,8 +191,17 @@ def embedding_bag_backward(
     """Gradient of the table (dense, also where a sparse one was asked for)."""
     bag = _saved_bags(offset2bag, offsets, indices)
     return _table_gradient(
-        grad, indices, bag, bag_size, maximum_indices, num_weights, scale_grad_by_freq, mode, per_sample_weights, padding_idx
-    )  # fmt: skip
+        grad,
+        indices,
+        bag,
+        bag_size,
+        maximum_indices,
+        num_weights,
+        scale_grad_by_freq,
+        mode,
+        per_sample_weights,
+        padding_idx,
+    )
 
 
 @row("_embedding_bag_dense_backward")
@@ -207,8 +220,17 @@ def embedding_bag_dense_backward(
     """Gradient of the table."""
     bag = as_dtype(offset2bag, np.int64)
     return _table_gradient(
-        grad, indices, bag, bag_size, maximum_indices, num_weights, scale_grad_by_freq, mode, per_sample_weights, padding_idx
-    )  # fmt: skip
+        grad,
+        indices,
+        bag,
+        bag_size,
+        maximum_indices,
+        num_weights,
+        scale_grad_by_freq,
+        mode,
+        per_sample_weights,
+        padding_idx,
+    )
 
 
 @row("_embedding_bag_per_sample_weights_backward")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from torch_pjrt.lowerings.arrays import Array, as_dtype, broadcast_together, broadcast_to, constant, wrap_dim
+from torch_pjrt.lowerings.arrays import Array, as_dtype, broadcast_to, broadcast_together, constant, wrap_dim
 from torch_pjrt.lowerings.reduction import Out
 from torch_pjrt.ops.registry import Checked, row
 

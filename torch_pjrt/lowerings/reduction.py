@@ -1,7 +1,7 @@
 """Reductions: sums, products, means, extrema, truth values, spread and norms over any dims.
 
 Values that come with a position (max.dim, argmax) are here too; order statistics (median, kthvalue) are in sort.py and
-running reductions in scan.py. Narrow floats are accumulated in float32. Results take the shape and dtype that torch says.
+running reductions in scan.py. Narrow floats are summed in float32. Results take the shape and dtype that torch says.
 """
 
 from __future__ import annotations

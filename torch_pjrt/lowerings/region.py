@@ -1,4 +1,4 @@
-"""Writing into a region: select_scatter, slice_scatter, diagonal_scatter, as_strided_scatter and the gradients of views.
+"""Writing into a region: select_scatter, slice_scatter, diagonal_scatter, as_strided_scatter, gradients of views.
 
 Positions (select's index, slice's start and end) are operands, so one program serves all of them. These rows write what
 the matching view reads.

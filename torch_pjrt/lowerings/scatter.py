@@ -14,7 +14,17 @@ import numpy as np
 from jax import lax
 
 from torch_pjrt.lowerings.arrays import Array, as_dtype, broadcast_to, constant, is_float, like, opmath, wrap_dim
-from torch_pjrt.lowerings.indexing import Place, as_row, cut_to, expand_masks, narrowed, no_bad, outside, take_slices, wrapped
+from torch_pjrt.lowerings.indexing import (
+    Place,
+    as_row,
+    cut_to,
+    expand_masks,
+    narrowed,
+    no_bad,
+    outside,
+    take_slices,
+    wrapped,
+)
 from torch_pjrt.ops.registry import Checked, add_row, row
 
 DROP = lax.GatherScatterMode.FILL_OR_DROP
@@ -90,7 +100,9 @@ def neutral(how: str, dtype: np.dtype) -> Any:
 def floor_divided(total: Array, count: Array) -> Array:
     """Mean from sum and count: floats divide, integers round down."""
     if is_float(total):
-        return as_dtype(lax.div(as_dtype(total, opmath(total.dtype)), as_dtype(count, opmath(total.dtype))), total.dtype)
+        return as_dtype(
+            lax.div(as_dtype(total, opmath(total.dtype)), as_dtype(count, opmath(total.dtype))), total.dtype
+        )
     if total.dtype.kind not in "iu":
         return total if total.dtype == np.bool_ else lax.div(total, as_dtype(count, total.dtype))
     count = as_dtype(count, total.dtype)
@@ -101,9 +113,7 @@ def floor_divided(total: Array, count: Array) -> Array:
     return lax.sub(quotient, as_dtype(short, total.dtype))
 
 
-def combined(
-    put: Callable[[Array, Array, str], Array], x: Array, values: Array, how: str, include_self: bool
-) -> Array:
+def combined(put: Callable[[Array, Array, str], Array], x: Array, values: Array, how: str, include_self: bool) -> Array:
     """put(target, values, how), with the old values left out when include_self is False, and means divided."""
     seen = None
     if how == "mean" and x.dtype != np.bool_:
@@ -164,9 +174,7 @@ def scatter_value_reduce(self: Array, dim: int, index: Array, value: Any, reduce
 
 
 @row("scatter_reduce.two", checked=True)
-def scatter_reduce(
-    self: Array, dim: int, index: Array, src: Array, reduce: str, include_self: bool = True
-) -> Checked:
+def scatter_reduce(self: Array, dim: int, index: Array, src: Array, reduce: str, include_self: bool = True) -> Checked:
     """sum, prod, mean, amax or amin of what falls on each place."""
     return _scatter(self, dim, index, src, reduce, include_self)
 
@@ -199,9 +207,7 @@ def index_copy(self: Array, dim: int, index: Array, source: Array) -> Checked:
 
 
 @row("index_reduce", checked=True)
-def index_reduce(
-    self: Array, dim: int, index: Array, source: Array, reduce: str, include_self: bool = True
-) -> Checked:
+def index_reduce(self: Array, dim: int, index: Array, source: Array, reduce: str, include_self: bool = True) -> Checked:
     """prod, mean, amax or amin over the slices that fall on each index."""
     return _index(self, dim, index, source, reduce, include_self)
 
@@ -265,7 +271,9 @@ def put_under(self: Array, indices: Sequence[Array | None], values: Array, accum
     bad: Array = no_bad()
     if count == 1:
         new = broadcast_to(values, (*lead, 1, *back))
-        new = lax.broadcast_in_dim(lax.reshape(new, (*lead, *back)), (*lead, middle, *back), _but(front, self.ndim - mask.ndim + 1))
+        new = lax.broadcast_in_dim(
+            lax.reshape(new, (*lead, *back)), (*lead, middle, *back), _but(front, self.ndim - mask.ndim + 1)
+        )
     else:
         running = lax.cumsum(as_dtype(hits, np.int64), axis=0)
         bad = lax.ne(lax.index_in_dim(running, middle - 1, 0, False), np.int64(count))

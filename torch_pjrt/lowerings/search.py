@@ -32,7 +32,9 @@ def positions(sequence: Array, values: Array, right: bool) -> Array:
         middle = lax.div(lax.add(low, high), constant(2, low))
         found = gather_along(sequence, lax.min(middle, constant(n - 1, middle)), 1)
         left = lax.bitwise_or(stays_left(found, values), lax.ge(low, high))
-        return lax.select(left, low, lax.add(middle, constant(1, middle))), lax.select(left, lax.min(middle, high), high)
+        return lax.select(left, low, lax.add(middle, constant(1, middle))), lax.select(
+            left, lax.min(middle, high), high
+        )
 
     return lax.fori_loop(0, n.bit_length(), halve, (low, high))[0]
 
@@ -90,7 +92,9 @@ def histc(self: Array, bins: int = 100, min: Any = 0, max: Any = 0) -> Array:
     low_all, high_all = broadcast_to(low, x.shape), broadcast_to(high, x.shape)
     inside = lax.bitwise_and(lax.ge(x, low_all), lax.le(x, high_all))
     scaled = lax.div(lax.mul(lax.sub(x, low_all), constant(bins, x)), lax.sub(high_all, low_all))
-    place = lax.min(as_dtype(lax.select(inside, scaled, constant(0, x)), np.int64), lax.full(x.shape, bins - 1, np.int64))
+    place = lax.min(
+        as_dtype(lax.select(inside, scaled, constant(0, x)), np.int64), lax.full(x.shape, bins - 1, np.int64)
+    )
     place = lax.select(inside, place, lax.full(x.shape, bins, np.int64))
     count = put_slices(lax.full((bins,), 0, np.int64), place, lax.full(x.shape, 1, np.int64), 0, "add")
     return as_dtype(count, self.dtype)

@@ -109,7 +109,9 @@ def masked_scatter_backward(grad_output: Array, mask: Array, sizes: Sequence[int
 def _grouped(rows: Array, new: Array, order: Array | None, inverse: bool, counts: bool, shape: Any) -> Dynamic:
     """(unique rows, inverse, counts) of rows already laid out with equal ones adjacent; new marks each first."""
     bound = new.size + 1
-    group = lax.sub(lax.cumsum(as_dtype(new, np.int64), axis=0), np.int64(1)) if new.size else lax.full((0,), 0, np.int64)
+    group = (
+        lax.sub(lax.cumsum(as_dtype(new, np.int64), axis=0), np.int64(1)) if new.size else lax.full((0,), 0, np.int64)
+    )
     found, count = packed(rows, new, bound)
     back = lax.full((0,), 0, np.int64)
     if inverse:
@@ -199,9 +201,7 @@ def unique_consecutive(
 
 
 @row("unique_dim_consecutive", dynamic=True)
-def unique_dim_consecutive(
-    self: Array, dim: int, return_inverse: bool = False, return_counts: bool = False
-) -> Dynamic:
+def unique_dim_consecutive(self: Array, dim: int, return_inverse: bool = False, return_counts: bool = False) -> Dynamic:
     """Runs of equal slices along dim reduced to one each (along dim 0, as in unique_dim)."""
     dim = wrap_dim(dim, self.ndim)
     rows = _rows(self, dim)

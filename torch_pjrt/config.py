@@ -128,13 +128,6 @@ class Settings:
         help="Whether programs check indices and report those out of range. Without it such an index gives "
         "undefined values.",
     )
-    float64 = Setting(
-        name="float64",
-        default="error",
-        choices=("error", "narrow"),
-        in_cache_key=True,
-        help="On a chip without float64 and complex128: refuse them, or compute in float32 and complex64.",
-    )
     segments = Setting(
         name="segments",
         default=True,

@@ -24,6 +24,7 @@ __all__ = [
     "PjrtError",
     "PjrtWarning",
     "RecompileError",
+    "RecompileWarning",
     "RuntimeFailedError",
     "SlotTakenWarning",
     "UnknownSettingWarning",
@@ -128,6 +129,10 @@ class FallbackWarning(PjrtWarning):
 
 class CacheEntryWarning(PjrtWarning):
     """An entry of the disk cache was corrupt or foreign and was compiled anew."""
+
+
+class RecompileWarning(PjrtWarning):
+    """One line of the user's code has caused many compiles (setting recompile_limit)."""
 
 
 class SlotTakenWarning(PjrtWarning):

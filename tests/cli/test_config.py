@@ -87,7 +87,7 @@ def test_only_keyed_settings_are_in_the_cache_key(fresh: config.Settings) -> Non
     before = fresh.in_cache_key()
     fresh.eager_mode = "debug"
     assert fresh.in_cache_key() == before
-    fresh.index_checks = False
+    fresh.index_checks = not fresh.index_checks
     assert fresh.in_cache_key() != before
 
 

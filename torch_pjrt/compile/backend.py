@@ -5,6 +5,7 @@ Owns the options and modes that torch.compile passes, and the cache of captures 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -53,6 +54,7 @@ def _compile_graph(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -
 def pjrt(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
     """Entry point of torch.compile(backend="pjrt"). Raises BadSettingError for an option it does not have."""
     _check(kwargs.get("mode"), kwargs.get("options") or {})
+    _prepare()
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
@@ -63,6 +65,14 @@ def pjrt(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: A
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )(graph, example_inputs)
+
+
+@functools.cache
+def _prepare() -> None:
+    """What compiling needs and eager does not: control flow in captured graphs."""
+    from torch_pjrt.compile import control_flow
+
+    control_flow.register()
 
 
 def _check(mode: str | None, options: dict[str, Any]) -> None:

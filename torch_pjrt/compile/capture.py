@@ -145,7 +145,8 @@ def capture(function: Callable[..., Any], args: Sequence[Any]) -> Captured:
     """Record function(*args) without computing it. Tensors in args on the device are replaced by stand-ins."""
     engine = recorder()
     with engine.lock:
-        engine.flush("capture")
+        if not engine.capturing:
+            engine.flush("capture")
         stand_ins, inputs, tensor_args = _stand_ins(args)
         state = default_state()
         before = (state.seed, state.offset)

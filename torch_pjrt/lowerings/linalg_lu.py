@@ -1,6 +1,6 @@
 """LU factors and what is made of them: solve, inverse, determinant, unpacking.
 
-torch numbers pivots from 1 and, for _linalg_solve_ex and the determinants, factors the transpose of a real row-major matrix
+torch numbers pivots from 1 and, for the determinants, factors the transpose of a real row-major matrix
 (its C++ gradients count on that), so those rows ask how their operands are laid out.
 """
 
@@ -153,14 +153,13 @@ def _lu_solved(lu: Array, order: Array, b: Array, left: bool, conj_transposed: b
 
 @row("_linalg_solve_ex")
 def linalg_solve_ex(
-    A: Array, B: Array, left: bool, check_errors: bool, contiguous: tuple[bool, ...], out: Out
+    A: Array, B: Array, left: bool, check_errors: bool, out: Out
 ) -> tuple[Array, Array, Array, Array]:
-    """x with A x = B or x A = B; LU, pivots and info of A or its transpose."""
+    """x with A x = B or x A = B; LU, pivots and info of A."""
     vector = B.ndim == 1 or (B.ndim == A.ndim - 1 and B.shape == A.shape[:-1])
     right = lax.expand_dims(B, (B.ndim,)) if vector else B
-    transpose = contiguous[0] and not is_complex(A)
-    lu, pivots, order = factored(swapped(A) if transpose else A)
-    x = _lu_solved(lu, order, right, left or vector, transpose)
+    lu, pivots, order = factored(A)
+    x = _lu_solved(lu, order, right, left or vector, False)
     return lax.reshape(x, out[0][0]), lu, from_one(pivots), first_zero(lu)
 
 

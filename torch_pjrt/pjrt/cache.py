@@ -56,8 +56,7 @@ def key_of(program_text: str, options: str) -> str:
 
 def folder() -> Path | None:
     """Where entries lie; None when the cache is off."""
-    chosen = settings.cache_dir
-    return None if not chosen or chosen == "off" else Path(chosen).expanduser()
+    return settings.cache_path()
 
 
 def load(key: str) -> bytes | None:

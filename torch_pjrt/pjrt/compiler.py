@@ -5,6 +5,7 @@ Owns the executables of this process and the reasons for compiling them.
 
 from __future__ import annotations
 
+import collections
 import functools
 import os
 import threading
@@ -12,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,7 +21,7 @@ import numpy as np
 
 from torch_pjrt.config import settings
 from torch_pjrt.counters import counters, forbidden
-from torch_pjrt.errors import CompileError, OutOfMemoryError, PjrtError, RecompileError
+from torch_pjrt.errors import CompileError, OutOfMemoryError, PjrtError, RecompileError, RecompileWarning
 from torch_pjrt.logs import logger
 from torch_pjrt.pjrt import cache, jax_compat
 from torch_pjrt.pjrt.buffers import words_for
@@ -49,6 +51,7 @@ class Executable:
         )
 
 
+_compiles_at: collections.Counter[str] = collections.Counter()
 _executables: dict[Any, Executable | Future[Executable]] = {}
 
 
@@ -93,6 +96,14 @@ def _note_compile(program: Program, where: Sequence[str | None]) -> None:
         )
     counters.compiles += 1
     counters.causes.append(cause)
+    line = next((w for w in where if w), "an op recorded by autograd")
+    _compiles_at[line] += 1
+    if _compiles_at[line] == settings.recompile_limit:
+        warnings.warn(
+            f"{line} has caused {_compiles_at[line]} compiles: its shapes vary. torch.pjrt.explain_recompiles() says how",
+            RecompileWarning,
+            stacklevel=3,
+        )
 
 
 def _from_disk(program: Program, key: str) -> Executable | None:
@@ -120,6 +131,7 @@ def _compile(program: Program, precision: str, disk_key: str, where: list[str | 
             function = evaluate(program, _precision(precision))
             function.__name__ = f"program_{len(program.steps)}_ops"
             lowered = jax.jit(function, donate_argnums=donate, keep_unused=True).lower(*shapes)
+            _dump(disk_key, lowered)
             loaded = jax_compat.loaded_executable(lowered.compile())
     except PjrtError as error:
         error.args = (f"{error.args[0]}\n  at {_lines(where)}",)
@@ -132,6 +144,14 @@ def _compile(program: Program, precision: str, disk_key: str, where: list[str | 
     if cache.folder() is not None:
         _save(disk_key, loaded, device)
     return executable
+
+
+def _dump(key: str, lowered: Any) -> None:
+    """Write a program's StableHLO where the setting `dump` says."""
+    if settings.dump:
+        folder = Path(settings.dump).expanduser()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{key[:16]}.mlir").write_text(lowered.as_text(), encoding="utf-8")
 
 
 def _save(key: str, loaded: Any, device: Any) -> None:

@@ -190,26 +190,32 @@ def result_shapes(template: Template) -> list[tuple[tuple[int, ...], np.dtype]]:
     return [(tuple(f.shape), np.dtype(f.dtype)) for f in found]
 
 
+def run_steps(
+    program: Program, numbers: Sequence[Array], inputs: Sequence[Array], precision: Any = None
+) -> tuple[list[Array], Array]:
+    """The Program's outputs, and the number of the first step that met a bad index (int32, -1: none)."""
+    values, at = list(inputs), 0
+    first_bad: Array = np.int32(-1)
+    for position, (template, operands) in enumerate(program.steps):
+        count = len(template.number_kinds)
+        own = list(numbers[at : at + count])
+        results, bad = evaluate_step(template, [values[i] for i in operands], own, precision)
+        at += count
+        values.extend(results)
+        if bad is not None:
+            here = lax.select(bad, np.int32(position), np.int32(-1))
+            known = not isinstance(first_bad, np.int32)
+            first_bad = lax.select(lax.lt(first_bad, np.int32(0)), here, first_bad) if known else here
+    return [values[i] for i in program.outputs], first_bad
+
+
 def evaluate(program: Program, precision: Any = None) -> Callable[..., tuple[Array, ...]]:
     """The Program as a function (words, *payloads) -> outputs; the check's int32 comes last when there is one."""
 
     def run(words: Array, *inputs: Array) -> tuple[Array, ...]:
-        numbers = decode_numbers(words, program.number_kinds)
-        values, at = list(inputs), 0
-        first_bad: Array = np.int32(-1)
-        for position, (template, operands) in enumerate(program.steps):
-            count = len(template.number_kinds)
-            results, bad = evaluate_step(template, [values[i] for i in operands], numbers[at : at + count], precision)
-            at += count
-            values.extend(results)
-            if bad is not None:
-                here = lax.select(bad, np.int32(position), np.int32(-1))
-                first_bad = here if isinstance(first_bad, np.int32) else (
-                    lax.select(lax.lt(first_bad, np.int32(0)), here, first_bad)
-                )
-        outputs = tuple(values[i] for i in program.outputs)
+        outputs, bad = run_steps(program, decode_numbers(words, program.number_kinds), inputs, precision)
         if program.checked:
-            outputs += (lax.convert_element_type(first_bad, np.int32),)
-        return outputs
+            outputs.append(lax.convert_element_type(bad, np.int32))
+        return tuple(outputs)
 
     return run

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -143,6 +144,8 @@ def _load() -> Runtime:
             loaded = _loader()
             if _runtime is None:
                 set_runtime(loaded)  # type: ignore[arg-type]
+            # JAX warns at every fork, DataLoader workers included; here a child that uses the device gets an error instead.
+            warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
     if _runtime is None:
         raise PjrtError("The pjrt device's loader installed no runtime.")
     return _runtime

@@ -1,0 +1,88 @@
+"""Each user mistake gives its own exception: what happened, where, what to do. Nothing aborts the process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import torch_pjrt.errors as errors
+
+MODES = ["debug", "strict", "fused"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_index_out_of_range(mode: str) -> None:
+    with torch.pjrt.eager_mode(mode):
+        with pytest.raises(IndexError, match="out of range"):
+            torch.arange(4, device="pjrt")[torch.tensor([9], device="pjrt")].cpu()
+        with pytest.raises(IndexError, match="test_errors.py"):
+            F.cross_entropy(torch.ones(3, 5, device="pjrt"), torch.tensor([-1, -1, 3], device="pjrt")).cpu()
+        assert torch.arange(4, device="pjrt")[torch.tensor([-1], device="pjrt")].item() == 3
+
+
+def test_mixed_devices() -> None:
+    with pytest.raises(errors.DeviceMismatchError, match=r"cpu tensor of shape \[2, 2\]"):
+        torch.ones(2, 2, device="pjrt") @ torch.ones(2, 2)
+
+
+def test_bad_shapes_have_torch_s_text() -> None:
+    with pytest.raises(RuntimeError, match="broadcast"):
+        torch.ones(2, 3, device="pjrt") + torch.ones(2, 4, device="pjrt")
+    with pytest.raises(RuntimeError, match="broadcast shape"):
+        torch.ones(2, 1, device="pjrt").add_(torch.ones(2, 4, device="pjrt"))
+
+
+def test_overlapping_write() -> None:
+    with pytest.raises(RuntimeError, match="single memory location"):
+        torch.ones(1, device="pjrt").expand(3).add_(1)
+
+
+def test_bad_cast() -> None:
+    with pytest.raises(RuntimeError, match="result type Float can't be cast"):
+        torch.ones(2, dtype=torch.int64, device="pjrt").add_(1.5)
+
+
+def test_forbidden_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch_pjrt.config import settings
+
+    x = torch.ones(3, 3, device="pjrt")
+    monkeypatch.setattr(settings, "cpu_fallback", "error")
+    with pytest.raises(errors.FallbackError, match="would run on the CPU"):
+        torch.linalg.ldl_factor(x)
+
+
+def test_missing_plugin() -> None:
+    env = dict(os.environ, TORCH_PJRT_PLATFORM="tpu", JAX_PLATFORMS="")
+    code = "import torch; torch.ones(1, device='pjrt').cpu()"
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "MissingPluginError" in done.stderr and 'pip install "torch-pjrt[tpu]"' in done.stderr
+
+
+def test_failed_value_explains_itself() -> None:
+    from torch_pjrt.tensor.storage import cell_of
+
+    x = torch.ones(2, device="pjrt") + 1
+    torch.pjrt.synchronize()
+    value = cell_of(x).value
+    value.index, value.error = -3, RuntimeError("lost")
+    with pytest.raises(errors.RuntimeFailedError, match="lost"):
+        (x + 1).cpu()
+
+
+def test_use_after_fork_is_refused() -> None:
+    torch.ones(1, device="pjrt").cpu()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            torch.ones(1, device="pjrt").cpu()
+        except errors.ForkedProcessError:
+            os._exit(7)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import jax
 
-
 from torch_pjrt._version import __version__
 from torch_pjrt.config import settings
 from torch_pjrt.errors import CacheEntryWarning

@@ -100,7 +100,8 @@ def _note_compile(program: Program, where: Sequence[str | None]) -> None:
     _compiles_at[line] += 1
     if _compiles_at[line] == settings.recompile_limit:
         warnings.warn(
-            f"{line} has caused {_compiles_at[line]} compiles: its shapes vary. torch.pjrt.explain_recompiles() says how",
+            f"{line} has caused {_compiles_at[line]} compiles: its shapes vary. "
+            "torch.pjrt.explain_recompiles() says how",
             RecompileWarning,
             stacklevel=3,
         )

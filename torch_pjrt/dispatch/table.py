@@ -14,7 +14,7 @@ from torch._ops import OpOverload
 from torch_pjrt.dispatch import attention, data_dependent, foreach, internal, special, views
 from torch_pjrt.dispatch.kernels import RowKernel, functional, inplace, out_variant
 from torch_pjrt.ops.registry import Row, load_rows
-from torch_pjrt.ops.schema import find_overload, functional_twin, schema_of
+from torch_pjrt.ops.schema import RENAMED_TWINS, find_overload, functional_twin, schema_of
 
 _libraries: list[torch.library.Library] = []
 row_kernels: dict[str, RowKernel] = {}
@@ -29,7 +29,8 @@ def _overloads_around(op: OpOverload) -> list[OpOverload]:
     """Every overload of the same operator and of its in-place twin."""
     namespace, packet = op._schema.name.split("::")
     found = []
-    for name in (packet, packet + "_", "__i" + packet.strip("_") + "__" if packet.startswith("__") else ""):
+    renamed = [name for name, twin in RENAMED_TWINS.items() if twin == packet]
+    for name in (*renamed, packet, packet + "_", "__i" + packet.strip("_") + "__" if packet.startswith("__") else ""):
         holder = getattr(getattr(torch.ops, namespace), name, None) if name else None
         if holder is not None:
             found += [getattr(holder, overload) for overload in holder.overloads()]

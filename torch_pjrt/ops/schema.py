@@ -111,7 +111,7 @@ def find_overload(name: str) -> OpOverload | None:
 
 
 # In-place operators whose functional twin has a name of its own.
-_RENAMED_TWINS = {"normal_": "normal_functional"}
+RENAMED_TWINS = {"normal_": "normal_functional"}
 
 
 @lru_cache(maxsize=None)
@@ -122,7 +122,7 @@ def functional_twin(op: OpOverload) -> OpOverload | None:
         return op
     namespace, packet = op._schema.name.split("::")
     base = packet[:-1] if not schema.is_out and packet.endswith("_") and not packet.endswith("__") else packet
-    base = _RENAMED_TWINS.get(packet, base)
+    base = RENAMED_TWINS.get(packet, base)
     if packet.startswith("__i") and packet.endswith("__"):  # __iadd__ and friends
         base = "__" + packet[3:]
     wanted = [(a.name, a.kind) for a in schema.arguments if not (schema.is_out and a.writes)]

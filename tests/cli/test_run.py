@@ -113,6 +113,13 @@ def test_the_script_sees_its_own_arguments_and_name(tmp_path: pathlib.Path, modu
     assert done.returncode == 3
 
 
+def test_an_error_shows_the_script_only(tmp_path: pathlib.Path) -> None:
+    done = run(tmp_path, "import torch\ntorch.zeros(2, device='cuda') + torch.zeros(3, device='cuda')\n")
+    assert done.returncode == 1
+    assert done.stderr.lstrip().startswith("Traceback (most recent call last):\n  File") and "script.py" in done.stderr
+    assert "click" not in done.stderr and "runpy" not in done.stderr
+
+
 def test_the_patches_are_undone() -> None:
     code = """
         import torch

@@ -7,11 +7,13 @@ __all__ = ["run"]
 import os
 import runpy
 import sys
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from torch_pjrt.config import settings
@@ -29,9 +31,20 @@ def run(script: str, arguments: tuple[str, ...], *, as_module: bool = False, qui
             else:
                 sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
                 runpy.run_path(script, run_name="__main__")
+        except Exception as error:
+            print_script_traceback(error)
+            sys.exit(1)
         finally:
             if not quiet:
                 print_report(counts, getattr(torch, settings.device_name).stats())
+
+
+def print_script_traceback(error: Exception) -> None:
+    """The traceback as `python SCRIPT` would print it: without the frames of this command and of runpy."""
+    trace = error.__traceback__
+    while trace and (trace.tb_frame.f_code.co_filename == __file__ or "runpy" in trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace or error.__traceback__)
 
 
 def print_report(counts: Mapping[str, int], stats: Mapping[str, Any]) -> None:
@@ -55,7 +68,7 @@ def _table(title: str, unit: str, counts: Mapping[str, int], *, nothing: str, li
     table.columns[1].justify = "right"
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     for name, times in ordered[:limit]:
-        table.add_row(name, str(times))
+        table.add_row(escape(name), str(times))
     if len(ordered) > limit:
         table.add_row(f"... and {len(ordered) - limit} more", "")
     return table

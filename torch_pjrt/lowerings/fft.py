@@ -1,7 +1,7 @@
 """The three Fourier transforms that torch.fft is made of: complex to complex, real to complex, complex to real.
 
-XLA transforms up to three trailing dims at a time, so dims are moved to the end and taken in groups. `normalization` is
-0 none, 1 by the square root of the number of points, 2 by that number, whichever the direction.
+XLA transforms up to three trailing dims at a time, so dims are moved to the end and taken in groups. `normalization`
+is 0 none, 1 by the square root of the number of points, 2 by that number, whichever the direction.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sampling images at given points: grid_sampler_2d and 3d, forward and backward.
 
-The gradients are those of the forward: clamping passes no gradient at or beyond the border and rounding passes none, as in
-torch.
+The gradients are those of the forward: clamping passes no gradient at or beyond the border and rounding passes none,
+as in torch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Resizing (upsample_*): nearest, linear, cubic and their antialiased forms, forward and backward.
 
-Each is separable, so a row applies one constant band matrix (output position x input position) per dim; the gradient applies
-the transposes. The matrices are computed here in the precision in which torch computes source positions. Sampling at
-given points is in grid.py.
+Each is separable, so a row applies one constant band matrix (output position x input position) per dim; the gradient
+applies the transposes. The matrices are computed here in the precision in which torch computes source positions.
+Sampling at given points is in grid.py.
 """
 
 from __future__ import annotations
@@ -153,7 +153,9 @@ def _resized(x: Array, matrices: Sequence[Matrix], dtype: np.dtype) -> Array:
     return as_dtype(x, dtype)
 
 
-def _matrices(make: Maker, old: Sequence[int], new: Sequence[int], corners: bool, scales: Any, dtype: Any) -> list[Matrix]:
+def _matrices(
+    make: Maker, old: Sequence[int], new: Sequence[int], corners: bool, scales: Any, dtype: Any
+) -> list[Matrix]:
     real = np.float64 if dtype == np.float64 else np.float32
     with np.errstate(all="ignore"):
         return [make(o, n, s, corners, real) for o, n, s in zip(old, new, scales, strict=True)]
@@ -164,10 +166,16 @@ def _add(name: str, rank: int, make: Maker) -> None:
 
     def forward(self: Array, output_size: Sequence[int], align_corners: bool = False, **scales: float | None) -> Array:
         given = [scales[n] for n in names]
-        return _resized(self, _matrices(make, self.shape[2:], output_size, align_corners, given, self.dtype), self.dtype)
+        return _resized(
+            self, _matrices(make, self.shape[2:], output_size, align_corners, given, self.dtype), self.dtype
+        )
 
     def backward(
-        grad_output: Array, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool = False, **scales: Any
+        grad_output: Array,
+        output_size: Sequence[int],
+        input_size: Sequence[int],
+        align_corners: bool = False,
+        **scales: Any,
     ) -> Array:
         given = [scales[n] for n in names]
         matrices = _matrices(make, input_size[2:], output_size, align_corners, given, grad_output.dtype)

@@ -1,7 +1,7 @@
 """Triangular and Cholesky solvers, QR, Householder products, cross product, matrix exponential.
 
-LU and what is solved with it is in linalg_lu.py, eigen- and singular values in linalg_spectral.py. All rows take batches;
-the info outputs of torch (0 for success) are computed from the factors.
+LU and what is solved with it is in linalg_lu.py, eigen- and singular values in linalg_spectral.py. All rows take
+batches; the info outputs of torch (0 for success) are computed from the factors.
 """
 
 from __future__ import annotations
@@ -60,7 +60,13 @@ def solved(a: Array, b: Array, *, upper: bool, left: bool = True, transpose: boo
     if b.size == 0:
         return b
     return lax.linalg.triangular_solve(
-        a, b, left_side=left, lower=not upper, transpose_a=transpose, conjugate_a=conj and is_complex(a), unit_diagonal=unit
+        a,
+        b,
+        left_side=left,
+        lower=not upper,
+        transpose_a=transpose,
+        conjugate_a=conj and is_complex(a),
+        unit_diagonal=unit,
     )
 
 
@@ -78,7 +84,7 @@ def triangular_solve(self: Array, A: Array, upper: bool, transpose: bool, unitri
 
 
 def _first_bad_minor(a: Array) -> Array:
-    """Order of the first leading minor that is not positive, 0 if none: from the pivots of elimination without exchanges."""
+    """Order of the first leading minor that is not positive, 0 if none: from pivots without exchanges."""
     size = a.shape[-1]
     real = lax.real(a) if is_complex(a) else a
 
@@ -88,7 +94,9 @@ def _first_bad_minor(a: Array) -> Array:
         pivot = lax.dynamic_slice_in_dim(column, k, 1, a.ndim - 2)
         value = lax.reshape(lax.real(pivot) if is_complex(a) else pivot, info.shape)
         bad = lax.bitwise_not(lax.gt(value, constant(0, value)))
-        info = lax.select(lax.bitwise_and(bad, lax.eq(info, constant(0, info))), lax.full_like(info, k + np.int32(1)), info)
+        info = lax.select(
+            lax.bitwise_and(bad, lax.eq(info, constant(0, info))), lax.full_like(info, k + np.int32(1)), info
+        )
         outer = product(column, adjoint(column))
         return lax.sub(a, lax.div(outer, broadcast_to(pivot, outer.shape))), info
 

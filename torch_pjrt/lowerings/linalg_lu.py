@@ -152,9 +152,7 @@ def _lu_solved(lu: Array, order: Array, b: Array, left: bool, conj_transposed: b
 
 
 @row("_linalg_solve_ex")
-def linalg_solve_ex(
-    A: Array, B: Array, left: bool, check_errors: bool, out: Out
-) -> tuple[Array, Array, Array, Array]:
+def linalg_solve_ex(A: Array, B: Array, left: bool, check_errors: bool, out: Out) -> tuple[Array, Array, Array, Array]:
     """x with A x = B or x A = B; LU, pivots and info of A."""
     vector = B.ndim == 1 or (B.ndim == A.ndim - 1 and B.shape == A.shape[:-1])
     right = lax.expand_dims(B, (B.ndim,)) if vector else B

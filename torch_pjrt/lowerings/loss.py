@@ -1,7 +1,7 @@
 """Pointwise losses and their gradients: squared, absolute, Huber, soft margin, binary cross entropy.
 
-`reduction` is 0 none, 1 mean, 2 sum. Rows promote and broadcast, so all arrays have one shape and float dtype; a scalar
-grad_output arrives broadcast too. Losses over classes are in loss_classes.py.
+`reduction` is 0 none, 1 mean, 2 sum. Rows promote and broadcast, so all arrays have one shape and float dtype; a
+scalar grad_output arrives broadcast too. Losses over classes are in loss_classes.py.
 """
 
 from __future__ import annotations

@@ -51,7 +51,9 @@ def _nll(self: Array, target: Array, weight: Array | None, reduction: int, ignor
     at, counts, bad = _targets(target, self.shape[dim], ignore_index)
     zero = np.zeros((), self.dtype)
     if target.size == 0:
-        empty = {NONE: lax.full(target.shape, 0, self.dtype), MEAN: np.full((), np.nan, self.dtype)}.get(reduction, zero)
+        empty = {NONE: lax.full(target.shape, 0, self.dtype), MEAN: np.full((), np.nan, self.dtype)}.get(
+            reduction, zero
+        )
         return Checked((empty, zero), bad)
     weights = _weights(weight, at, counts, wide)
     picked = as_dtype(pick(self, at, dim), wide)

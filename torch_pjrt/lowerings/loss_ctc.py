@@ -1,7 +1,7 @@
 """Connectionist temporal classification (CTC): the loss and its gradient, as scans over time.
 
-Lengths are static lists (torch reads tensors of lengths on the host first). The formulas are those of Graves et al. (2006);
-the gradient is with respect to log-probabilities that come from log_softmax, as torch defines it.
+Lengths are static lists (torch reads tensors of lengths on the host first). The formulas are those of Graves et al.
+(2006); the gradient is with respect to log-probabilities that come from log_softmax, as torch defines it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,17 @@ def _labels(targets: Array, lengths: Sequence[int], blank: int) -> Array:
     if targets.ndim == 1:
         starts = np.cumsum([0, *lengths[:-1]]) if batch else np.zeros(0)
         where = np.minimum(starts[:, None] + np.arange(longest)[None, :], max(targets.shape[0] - 1, 0))
-        labels = targets.at[where.astype(np.int32)].get(mode="clip") if longest else lax.full((batch, 0), 0, targets.dtype)
+        labels = (
+            targets.at[where.astype(np.int32)].get(mode="clip") if longest else lax.full((batch, 0), 0, targets.dtype)
+        )
     else:
         labels = lax.slice_in_dim(targets, 0, longest, axis=1)
     labels = as_dtype(labels, np.int32)
     real = np.arange(longest)[None, :] < np.asarray(lengths, np.int64).reshape(batch, 1)
     labels = lax.select(real, labels, lax.full_like(labels, blank))
-    return lax.pad(labels, np.int32(blank), [(0, 0, 0), (1, 1, 1)]) if longest else lax.full((batch, 1), blank, np.int32)
+    return (
+        lax.pad(labels, np.int32(blank), [(0, 0, 0), (1, 1, 1)]) if longest else lax.full((batch, 1), blank, np.int32)
+    )
 
 
 def _emissions(log_probs: Array, labels: Array) -> Array:
@@ -96,7 +100,9 @@ def ctc_loss(
     labels = _labels(targets, target_lengths, blank)
     alpha = _forward(_emissions(log_probs, labels), labels, target_lengths)
     steps = np.asarray(input_lengths).reshape(-1)
-    ended = (np.arange(alpha.shape[0])[:, None] == steps[None, :] - 1)[:, :, None] & _last_states(labels, target_lengths)[None]
+    ended = (np.arange(alpha.shape[0])[:, None] == steps[None, :] - 1)[:, :, None] & _last_states(
+        labels, target_lengths
+    )[None]
     ends = lax.select(ended, alpha, constant(-np.inf, alpha))
     top = lax.reduce_max(ends, (0, 2))
     safe = lax.select(lax.is_finite(top), top, constant(0, top))
@@ -155,5 +161,4 @@ def ctc_loss_backward(
     result = lax.mul(result, lax.broadcast_in_dim(grad, result.shape, (1,)))
     result = lax.select(spread, result, constant(0 if zero_infinity else np.nan, result))
     live = (np.arange(log_probs.shape[0])[:, None] < np.asarray(input_lengths).reshape(1, -1))[:, :, None]
-    result = lax.select(np.broadcast_to(live, result.shape), result, constant(0, result))
-    return result
+    return lax.select(np.broadcast_to(live, result.shape), result, constant(0, result))

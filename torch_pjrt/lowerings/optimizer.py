@@ -1,8 +1,8 @@
 """One parameter's step of each fused optimizer, and the loss scaler's two rows.
 
-The dispatcher expands aten::_fused_adam_ and its kin (lists of tensors, in place) into these rows, one per parameter, under
-names of our own, pjrt::*. Formulas follow torch.optim. Each row gives the new values of what it writes, in argument order,
-absent ones (None) left out. A step whose found_inf is 1 changes nothing.
+The dispatcher expands aten::_fused_adam_ and its kin (lists of tensors, in place) into these rows, one per parameter,
+under names of our own, pjrt::*. Formulas follow torch.optim. Each row gives the new values of what it writes, in
+argument order, absent ones (None) left out. A step whose found_inf is 1 changes nothing.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from torch_pjrt.lowerings.arrays import Array, as_dtype, constant, like, opmath
 from torch_pjrt.ops.registry import add_row, row
 
 _ADAM = (
-    "(Tensor self, Tensor grad, Tensor exp_avg, Tensor exp_avg_sq, Tensor? max_exp_avg_sq, Tensor state_step, *, {lr} lr, "
-    "float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, "
-    "Tensor? found_inf=None) -> Tensor[]"
+    "(Tensor self, Tensor grad, Tensor exp_avg, Tensor exp_avg_sq, Tensor? max_exp_avg_sq, Tensor state_step, *, "
+    "{lr} lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, "
+    "Tensor? grad_scale=None, Tensor? found_inf=None) -> Tensor[]"
 )
 _SGD = (
-    "(Tensor self, Tensor grad, Tensor? momentum_buffer, *, float weight_decay, float momentum, {lr} lr, float dampening, "
-    "bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None) -> Tensor[]"
+    "(Tensor self, Tensor grad, Tensor? momentum_buffer, *, float weight_decay, float momentum, {lr} lr, "
+    "float dampening, bool nesterov, bool maximize, bool is_first_step, "
+    "Tensor? grad_scale=None, Tensor? found_inf=None) -> Tensor[]"
 )
 _ADAGRAD = (
     "(Tensor self, Tensor grad, Tensor state_sum, Tensor state_step, *, {lr} lr, float lr_decay, float weight_decay, "
@@ -31,10 +32,11 @@ _ADAGRAD = (
 # What the library "pjrt" must define for these rows: name (with overload) -> the rest of its schema.
 SCHEMAS: dict[str, str] = {
     "amp_unscale": "(Tensor self, Tensor found_inf, Tensor inv_scale) -> Tensor[]",
-    **{f"{name}_step": text.format(lr="float") for name, text in
-       {"adam": _ADAM, "adamw": _ADAM, "sgd": _SGD, "adagrad": _ADAGRAD}.items()},
-    **{f"{name}_step.tensor_lr": text.format(lr="Tensor") for name, text in
-       {"adam": _ADAM, "adamw": _ADAM, "sgd": _SGD, "adagrad": _ADAGRAD}.items()},
+    **{
+        f"{name}_step{overload}": text.format(lr=lr)
+        for name, text in {"adam": _ADAM, "adamw": _ADAM, "sgd": _SGD, "adagrad": _ADAGRAD}.items()
+        for overload, lr in {"": "float", ".tensor_lr": "Tensor"}.items()
+    },
 }
 
 
@@ -95,9 +97,25 @@ def adam_step(
     lr: Array, beta1: Array, beta2: Array, weight_decay: Array, eps: Array, amsgrad: bool, maximize: bool,
     grad_scale: Array | None, found_inf: Array | None,
 ) -> list[Array]:  # fmt: skip
-    """Adam, weight decay added to the gradient: new (self, grad, exp_avg, exp_avg_sq, max_exp_avg_sq)."""
-    return _adam(False, self, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, state_step, lr, beta1, beta2, weight_decay, eps,
-                 amsgrad, maximize, grad_scale, found_inf)  # fmt: skip
+    """Adam, weight decay in the gradient: new (self, grad, exp_avg, exp_avg_sq, max_exp_avg_sq)."""
+    return _adam(
+        False,
+        self,
+        grad,
+        exp_avg,
+        exp_avg_sq,
+        max_exp_avg_sq,
+        state_step,
+        lr,
+        beta1,
+        beta2,
+        weight_decay,
+        eps,
+        amsgrad,
+        maximize,
+        grad_scale,
+        found_inf,
+    )
 
 
 def adamw_step(
@@ -106,8 +124,24 @@ def adamw_step(
     grad_scale: Array | None, found_inf: Array | None,
 ) -> list[Array]:  # fmt: skip
     """Adam, weights decayed on their own: new (self, grad, exp_avg, exp_avg_sq, max_exp_avg_sq)."""
-    return _adam(True, self, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, state_step, lr, beta1, beta2, weight_decay, eps,
-                 amsgrad, maximize, grad_scale, found_inf)  # fmt: skip
+    return _adam(
+        True,
+        self,
+        grad,
+        exp_avg,
+        exp_avg_sq,
+        max_exp_avg_sq,
+        state_step,
+        lr,
+        beta1,
+        beta2,
+        weight_decay,
+        eps,
+        amsgrad,
+        maximize,
+        grad_scale,
+        found_inf,
+    )
 
 
 def sgd_step(

@@ -24,9 +24,7 @@ def _snapped(x: Array, scale: Array, zero_point: Array, low: int, high: int) -> 
 
 
 @row("fake_quantize_per_tensor_affine_cachemask")
-def per_tensor(
-    self: Array, scale: Array, zero_point: int, quant_min: int, quant_max: int
-) -> tuple[Array, Array]:
+def per_tensor(self: Array, scale: Array, zero_point: int, quant_min: int, quant_max: int) -> tuple[Array, Array]:
     """One scale and zero point for all."""
     s = lax.broadcast(as_dtype(scale, np.float32), self.shape)
     return _snapped(self, s, lax.full_like(s, zero_point), quant_min, quant_max)

@@ -1,7 +1,8 @@
 """From random bits to numbers: the one place that says which value an element gets.
 
-Every random row draws flat, in logical order, from Philox with the key that it is handed, so one key and one element count
-give the same numbers whatever the row, the shape's split into dims or the memory layout. Nothing here knows rows.
+Every random row draws flat, in logical order, from Philox with the key that it is handed, so one key and one element
+count give the same numbers whatever the row, the shape's split into dims or the memory layout. Nothing here knows
+rows.
 """
 
 from __future__ import annotations

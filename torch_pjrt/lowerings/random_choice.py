@@ -1,7 +1,7 @@
 """multinomial: drawing categories by weight, with and without replacement.
 
-A category of weight 0 is never drawn. Bad weights (negative, infinite, NaN, all 0, or too few positive ones) are reported
-through Checked.
+A category of weight 0 is never drawn. Bad weights (negative, infinite, NaN, all 0, or too few positive ones) are
+reported through Checked.
 """
 
 from __future__ import annotations

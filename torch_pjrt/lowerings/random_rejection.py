@@ -1,4 +1,4 @@
-"""Distributions drawn by rejection, in loops that run until every element is accepted: gamma, Dirichlet, Poisson, binomial.
+"""Distributions drawn by rejection, in loops that end when all is accepted: gamma, Dirichlet, Poisson, binomial.
 
 They draw an unknown number of words, so each takes a stream of its own from the key that it is handed.
 """
@@ -86,7 +86,6 @@ def sample_dirichlet(self: Array, rng: Array) -> Array:
     return as_dtype(lax.div(shifted, broadcast_to(lax.expand_dims(total, (total.ndim,)), draw.shape)), self.dtype)
 
 
-
 def poisson_draw(rate: Array, rng: Array) -> Array:
     """Counts at these rates: arrivals one by one below 10, transformed rejection (Hormann's PTRS, 1993) above."""
     zero, ten = constant(0, rate), constant(10, rate)
@@ -159,7 +158,7 @@ def _binomial_small(rng: Array, count: Array, p: Array) -> Array:
 
 @row("binomial", random=random_bits.WORDS)
 def binomial(count: Array, prob: Array, rng: Array) -> Array:
-    """Successes in `count` trials: geometric gaps where few are expected, transformed rejection (Hormann's BTRS) else."""
+    """Successes in `count` trials: geometric gaps where few are expected, else Hormann's BTRS (1993)."""
     wide = opmath(count.dtype)
     n, p = as_dtype(count, wide), as_dtype(prob, wide)
     zero, one, half = constant(0, n), constant(1, n), constant(0.5, n)

@@ -1,7 +1,7 @@
 """Rows that move elements without changing them: joining, repeating, rolling, flipping, shuffling, windows.
 
-Padding is in padding.py; views are not rows at all. `windows` (sliding windows as a few slices) is here because im2col,
-col2im and unfold_backward are all made of it.
+Padding is in padding.py; views are not rows at all. `windows` (sliding windows as a few slices) is here because
+im2col, col2im and unfold_backward are all made of it.
 """
 
 from __future__ import annotations
@@ -142,7 +142,9 @@ def diag_embed(self: Array, offset: int, dim1: int, dim2: int, out: Out) -> Arra
     first, second = wrap_dim(dim1, len(shape)), wrap_dim(dim2, len(shape))
     kept = [d for d in range(len(shape)) if d not in (first, second)]
     low, side = max(-offset, 0), shape[first]
-    padded = lax.pad(self, constant(0, lax.full((), 0, self.dtype)), [(0, 0, 0)] * len(kept) + [(low, max(offset, 0), 0)])
+    padded = lax.pad(
+        self, constant(0, lax.full((), 0, self.dtype)), [(0, 0, 0)] * len(kept) + [(low, max(offset, 0), 0)]
+    )
     on = lax.eq(iota((side, side), 1), lax.add(iota((side, side), 0), np.int64(offset)))
     values = lax.broadcast_in_dim(padded, shape, (*kept, first))
     return lax.select(lax.broadcast_in_dim(on, shape, (first, second)), values, constant(0, values))
@@ -211,7 +213,9 @@ def im2col(self: Array, kernel_size: Any, dilation: Any, padding: Any, stride: A
 
 
 @row("col2im")
-def col2im(self: Array, output_size: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any, out: Out) -> Array:
+def col2im(
+    self: Array, output_size: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any, out: Out
+) -> Array:
     """Columns summed back into an image (the transpose of im2col)."""
     return transposed(lambda x: _im2col(x, kernel_size, dilation, padding, stride), out[0][0], self)
 

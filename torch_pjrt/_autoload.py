@@ -1,7 +1,7 @@
 """What `import torch` calls (entry-point group `torch.backends`): registers the device and nothing more.
 
-Never raises, imports no JAX, creates no client. torch has one slot for out-of-tree devices; when another package holds it,
-one warning says so and nothing is registered.
+Never raises, imports no JAX, creates no client. torch has one slot for out-of-tree devices; when another package
+holds it, one warning says so and nothing is registered.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _autoload(force: bool) -> None:
         from torch_pjrt.errors import SlotTakenWarning
 
         warnings.warn(
-            f"torch-pjrt: {holder} takes PyTorch's one slot for out-of-tree devices, so the pjrt device is not registered. "
+            f"torch-pjrt: {holder} takes PyTorch's one slot for out-of-tree devices, so pjrt is not registered. "
             "Uninstall it, or import torch with TORCH_DEVICE_BACKEND_AUTOLOAD=0 and call "
             "torch_pjrt._autoload.autoload(force=True).",
             SlotTakenWarning,

@@ -21,7 +21,8 @@ def test_imports_no_jax_and_makes_no_client():
     out = _run(
         "_autoload.autoload(); _autoload.autoload()\n"
         "torch.manual_seed(1); torch.pjrt.is_available(), torch.pjrt.device_count(), torch.pjrt.memory_allocated()\n"
-        "torch.pjrt.synchronize(); torch.accelerator.empty_cache(); torch.Generator(device='pjrt'); torch.pjrt.Stream()\n"
+        "torch.pjrt.synchronize(); torch.accelerator.empty_cache()\n"
+        "torch.Generator(device='pjrt'); torch.pjrt.Stream()\n"
         "torch.accelerator.memory_stats(); torch.nn.Linear(2, 2); torch.autocast('pjrt')\n"
         "print('jax' in sys.modules, _autoload.registered())"
     )
@@ -46,7 +47,8 @@ def test_name_can_be_changed():
         "torch.utils.rename_privateuse1_backend('other')",
         "torch.utils.backend_registration._setup_privateuseone_for_python_backend()",
         "import types; from importlib.machinery import ModuleSpec\n"
-        "sys.modules['torch_npu'] = types.ModuleType('torch_npu'); sys.modules['torch_npu'].__spec__ = ModuleSpec('torch_npu', None)",
+        "npu = sys.modules['torch_npu'] = types.ModuleType('torch_npu')\n"
+        "npu.__spec__ = ModuleSpec('torch_npu', None)",
     ],
 )
 def test_a_taken_slot_is_said_once_and_left_alone(taken):

@@ -4,12 +4,13 @@ import pytest
 import torch
 
 READ_BY_FRAMEWORKS = """
-is_available device_count current_device set_device is_initialized _initialized init _lazy_init synchronize device stream
-StreamContext Stream Event current_stream default_stream set_stream manual_seed manual_seed_all seed initial_seed get_rng_state
-set_rng_state get_rng_state_all set_rng_state_all default_generators _is_in_bad_fork empty_cache mem_get_info memory_allocated
-max_memory_allocated memory_reserved max_memory_reserved reset_peak_memory_stats reset_accumulated_memory_stats memory_stats
-memory_summary get_device_name get_device_properties get_device_capability is_bf16_supported get_amp_supported_dtype stats
-reset_stats explain_recompiles cache_stats set_eager_mode get_eager_mode eager_mode fail_on amp memory random
+is_available device_count current_device set_device is_initialized _initialized init _lazy_init synchronize device
+stream StreamContext Stream Event current_stream default_stream set_stream manual_seed manual_seed_all seed
+initial_seed get_rng_state set_rng_state get_rng_state_all set_rng_state_all default_generators _is_in_bad_fork
+empty_cache mem_get_info memory_allocated max_memory_allocated memory_reserved max_memory_reserved
+reset_peak_memory_stats reset_accumulated_memory_stats memory_stats memory_summary get_device_name
+get_device_properties get_device_capability is_bf16_supported get_amp_supported_dtype stats reset_stats
+explain_recompiles cache_stats set_eager_mode get_eager_mode eager_mode fail_on amp memory random
 """.split()
 
 

@@ -1,8 +1,8 @@
 """torch.autocast for the device: which ops run in the lower precision, which in float32, which in the widest type.
 
-The lists are those of torch's own accelerators (ATen/autocast_mode.h). torch offers them to out-of-tree devices as C++ macros
-only, so the kernels here are Python, on the AutocastPrivateUse1 key, and so is the cache that casts each float32 weight once
-for an autocast region. Ops that no list names fall through.
+The lists are those of torch's own accelerators (ATen/autocast_mode.h). torch offers them to out-of-tree devices as
+C++ macros only, so the kernels here are Python, on the AutocastPrivateUse1 key, and so is the cache that casts each
+float32 weight once for an autocast region. Ops that no list names fall through.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ _KEY = "AutocastPrivateUse1"
 
 LOWER = (
     "_convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input "
-    "conv_transpose3d.input convolution prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm baddbmm bmm "
-    "chain_matmul linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell "
-    "_scaled_dot_product_flash_attention scaled_dot_product_attention lstm.input gru.input rnn_tanh.input rnn_relu.input "
-    "conv1d.padding conv2d.padding conv3d.padding"
+    "conv_transpose3d.input convolution prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm "
+    "baddbmm bmm chain_matmul linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell gru_cell "
+    "rnn_tanh_cell rnn_relu_cell _scaled_dot_product_flash_attention scaled_dot_product_attention lstm.input "
+    "gru.input rnn_tanh.input rnn_relu.input conv1d.padding conv2d.padding conv3d.padding"
 ).split()
 
 FLOAT32 = (
-    "acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar pow.Tensor_Tensor "
-    "pow.Scalar softplus layer_norm native_layer_norm rms_norm group_norm frobenius_norm.dim nuclear_norm nuclear_norm.dim "
-    "cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d hinge_embedding_loss kl_div l1_loss "
-    "smooth_l1_loss huber_loss mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss triplet_margin_loss "
-    "multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp upsample_nearest1d "
-    "_upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d upsample_nearest3d _upsample_nearest_exact3d "
-    "upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d "
-    "_upsample_bicubic2d_aa"
+    "acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar "
+    "pow.Tensor_Tensor pow.Scalar softplus layer_norm native_layer_norm rms_norm group_norm frobenius_norm.dim "
+    "nuclear_norm nuclear_norm.dim cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d "
+    "hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss mse_loss margin_ranking_loss "
+    "multilabel_margin_loss soft_margin_loss triplet_margin_loss multi_margin_loss "
+    "binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp upsample_nearest1d "
+    "_upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d upsample_nearest3d "
+    "_upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d "
+    "upsample_bicubic2d _upsample_bicubic2d_aa"
 ).split()
 
 FLOAT32_RESULT = (
@@ -40,10 +41,11 @@ FLOAT32_RESULT = (
 
 WIDEST = "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add".split()
 
-_excluded = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+_excluded = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _KEY))
 _Exclude = torch._C._ExcludeDispatchKeyGuard
 _NARROW = frozenset({torch.float16, torch.bfloat16, torch.float32})
 _FLOAT32 = torch.float32
+_dtype_in_force = torch.get_autocast_dtype  # torch's own, before patches.py: inside a region it is always set
 _libraries: list[torch.library.Library] = []
 _cache: dict[tuple[int, torch.dtype, bool], tuple[torch.Tensor, int, torch.Tensor]] = {}
 _name = ""
@@ -88,11 +90,11 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
     """Cast what may be cast: floating tensors of ours narrower than float64, alone or in lists."""
     if isinstance(value, torch.Tensor):
         found = value.dtype
-        if found is dtype or found not in _NARROW or value.device.type != _name:
+        if found is dtype or found not in _NARROW:
             return value
         if found is _FLOAT32 and value.requires_grad and value.is_leaf and torch.is_autocast_cache_enabled():
             return _cast_weight(value, dtype)
-        return value.to(dtype)
+        return value.to(dtype) if value.device.type == _name else value
     if isinstance(value, (list, tuple)):
         return [_cast(each, dtype) for each in value]
     return value
@@ -100,14 +102,15 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
 
 def _cast_weight(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Cast a float32 leaf once for the region; anew when it was written since, or when grad mode changed."""
-    if weight._is_view() or not _cacheable(weight):
-        return weight.to(dtype)
     key = (id(weight), dtype, torch.is_grad_enabled())
     hit = _cache.get(key)
     if hit is not None and hit[0] is weight and hit[1] == weight._version:
         return hit[2]
+    if weight.device.type != _name:
+        return weight
     cast = weight.to(dtype)
-    _cache[key] = (weight, weight._version, cast)
+    if not weight._is_view() and _cacheable(weight):
+        _cache[key] = (weight, weight._version, cast)
     return cast
 
 
@@ -118,7 +121,7 @@ def _cacheable(weight: torch.Tensor) -> bool:
 def _lower(op: Any) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         with _Exclude(_excluded):
-            dtype = torch.get_autocast_dtype(_name)
+            dtype = _dtype_in_force(_name)
             if kwargs:
                 kwargs = {name: _cast(value, dtype) for name, value in kwargs.items()}
             return op(*[_cast(value, dtype) for value in args], **kwargs)
@@ -160,7 +163,7 @@ def _widest(op: Any) -> Callable[..., Any]:
         with _Exclude(_excluded):
             values = [*args, *kwargs.values()]
             tensors = [t for v in values for t in (v if isinstance(v, (list, tuple)) else (v,)) if _eligible(t)]
-            dtype = _FLOAT32 if any(t.dtype is _FLOAT32 for t in tensors) else torch.get_autocast_dtype(_name)
+            dtype = _FLOAT32 if any(t.dtype is _FLOAT32 for t in tensors) else _dtype_in_force(_name)
             kwargs = {name: _cast(value, dtype) for name, value in kwargs.items()}
             return op(*[_cast(value, dtype) for value in args], **kwargs)
 

@@ -1,8 +1,9 @@
 """The module `torch.pjrt`, and the registration of the device with torch.
 
-Owns what frameworks read off a device module and the order in which torch is told about the device. Streams, generators and
-memory figures are in their own modules; running and counting is behind runtime.py. Importing this creates no client: the
-chip is first touched by the first tensor, `init()`, or a question that only the chip can answer.
+Owns what frameworks read off a device module and the order in which torch is told about the device. Streams,
+generators and memory figures are in their own modules; running and counting is behind runtime.py. Importing this
+creates no client: the chip is first touched by the first tensor, `init()`, or a question that only the chip can
+answer.
 """
 
 from __future__ import annotations
@@ -191,7 +192,7 @@ def ipc_collect() -> None:
 _NAMESPACES: dict[str, tuple[types.ModuleType, tuple[str, ...]]] = {
     "random": (
         random,
-        ("manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state", "get_rng_state_all", "set_rng_state_all"),
+        tuple("manual_seed seed initial_seed get_rng_state set_rng_state get_rng_state_all set_rng_state_all".split()),
     ),
     "memory": (
         memory,
@@ -316,13 +317,13 @@ _library: torch.library.Library | None = None
 def register(name: str) -> DeviceModule:
     """Tell torch about the device: name, methods, module, hooks, guard. Once for a process."""
     global _library
-    from torch.utils import backend_registration
+    import torch.utils.backend_registration as backend_registration
 
     module = device_module(name)
     backend_registration._setup_privateuseone_for_python_backend(
         name, backend_module=module, hook=_Hooks(), device_guard=_Guard()
     )
-    torch.utils.generate_methods_for_privateuse1_backend(
+    backend_registration.generate_methods_for_privateuse1_backend(
         for_tensor=False, for_module=False, for_packed_sequence=False, for_storage=True
     )
     _library = torch.library.Library("aten", "IMPL")

@@ -1,8 +1,8 @@
 """DLPack in both directions for tensors of the device.
 
 An exported tensor is announced as what its chip is to other libraries (CPU memory on the cpu platform, CUDA on cuda).
-Payloads are immutable, so a consumer that cannot be told "read only" (DLPack before 1.0, raw capsules) gets a private copy.
-torch.from_dlpack of a tensor of ours gives an alias of it, on the device.
+Payloads are immutable, so a consumer that cannot be told "read only" (DLPack before 1.0, raw capsules) gets a private
+copy. torch.from_dlpack of a tensor of ours gives an alias of it, on the device.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def device_of(tensor: torch.Tensor) -> tuple[Any, int]:
 
 
 def wants_ours(source: Any, device: Any) -> bool:
-    """Whether torch.from_dlpack(source, device=device) is our business: a tensor of ours, or one to be put on our device."""
+    """Whether torch.from_dlpack(source, device=device) is for us: a tensor of ours, or one to be put here."""
     if isinstance(source, torch.Tensor):
         return is_ours(source.device.type) or (device is not None and is_ours(torch.device(device).type))
     if device is not None:

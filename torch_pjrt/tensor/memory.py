@@ -1,7 +1,8 @@
 """Memory figures of the device, in the forms that torch.cuda and torch.accelerator made usual.
 
-Allocated is what live tensors hold; PJRT's clients keep no pool that can be handed back, so reserved equals allocated unless
-the client's allocator says otherwise. Nothing here loads the runtime except the questions that need the chip (its total).
+Allocated is what live tensors hold; PJRT's clients keep no pool that can be handed back, so reserved equals allocated
+unless the client's allocator says otherwise. Nothing here loads the runtime except the questions that need the chip
+(its total).
 """
 
 from __future__ import annotations

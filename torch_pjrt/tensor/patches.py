@@ -1,9 +1,9 @@
 """Every patch of torch, each small, each naming the upstream interface it stands in for.
 
-torch's Python route for out-of-tree devices lets a backend give a hook object, a guard and kernels, but no allocator, generator,
-stream or pinned memory; those reach torch through C++ only. Each row of `PATCHES` closes one such gap for our device and
-passes every other device on to what was there before. A row is skipped where `already` finds that torch does it itself.
-Kernels of ours are not patches and are not here.
+torch's Python route for out-of-tree devices lets a backend give a hook object, a guard and kernels, but no allocator,
+generator, stream or pinned memory; those reach torch through C++ only. Each row of `PATCHES` closes one such gap for
+our device and passes every other device on to what was there before. A row is skipped where `already` finds that
+torch does it itself. Kernels of ours are not patches and are not here.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Patch:
     already: Callable[[], bool] = lambda: False
 
 
+_torch: Any = torch
 _applied: list[str] = []
 
 
@@ -64,7 +65,7 @@ def _names_ours(device: Any) -> bool:
 
 
 def _face(native: type, ours: Callable[..., Any], wanted: Callable[..., bool]) -> type:
-    """A class that stands before a C++ one: makes ours when `wanted`, the native otherwise; all checks see the native."""
+    """A class that stands before a C++ one: makes ours when `wanted`, else the native; checks see the native."""
 
     class Face(type(native)):  # type: ignore[misc]
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -89,14 +90,14 @@ def _stream_wanted(*args: Any, **kwargs: Any) -> bool:
 
 
 def _stream() -> None:
-    torch.Stream = _face(streams.NativeStream, streams.PjrtStream, _stream_wanted)  # type: ignore[misc]
+    _torch.Stream = _face(streams.NativeStream, streams.PjrtStream, _stream_wanted)
 
 
 def _event() -> None:
     def wanted(*args: Any, **kwargs: Any) -> bool:
         return _names_ours(args[0] if args else kwargs.get("device"))
 
-    torch.Event = _face(streams.NativeEvent, streams.PjrtEvent, wanted)  # type: ignore[misc]
+    _torch.Event = _face(streams.NativeEvent, streams.PjrtEvent, wanted)
 
 
 def _generator() -> None:
@@ -112,7 +113,7 @@ def _generator() -> None:
 
     metaclass: Any = type(native)
     if metaclass is type:
-        torch.Generator = _face(native, ours, wanted)  # type: ignore[misc]
+        _torch.Generator = _face(native, ours, wanted)
         return
     before = metaclass.__call__
 
@@ -132,7 +133,7 @@ def _generator_is_native() -> bool:
     return True
 
 
-# -- torch.accelerator -------------------------------------------------------------------------------------------------
+# -- torch.accelerator -----------------------------------------------------------------------------------------------
 
 
 def _accelerator() -> None:
@@ -178,7 +179,7 @@ def _for_current(ours: Callable[..., Any], native: Callable[..., Any]) -> Callab
     return chosen
 
 
-# -- storages -----------------------------------------------------------------------------------------------------------
+# -- storages --------------------------------------------------------------------------------------------------------
 
 
 def _storage_new() -> None:
@@ -190,7 +191,7 @@ def _storage_new() -> None:
             return storage_methods.make(*args)
         return native(cls, *args, **kwargs)
 
-    torch.UntypedStorage.__new__ = staticmethod(new)  # type: ignore[method-assign,assignment]
+    _torch.UntypedStorage.__new__ = staticmethod(new)
 
 
 def _storage_resize() -> None:
@@ -199,9 +200,9 @@ def _storage_resize() -> None:
     def resize_(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
         return storage_methods.resize(self, size) if _ours(self) else native(self, size)
 
-    torch.UntypedStorage.resize_ = functools.wraps(native)(resize_)  # type: ignore[method-assign]
+    _torch.UntypedStorage.resize_ = functools.wraps(native)(resize_)
     resizable = torch.UntypedStorage.resizable
-    torch.UntypedStorage.resizable = lambda self: _ours(self) or resizable(self)  # type: ignore[method-assign]
+    _torch.UntypedStorage.resizable = lambda self: _ours(self) or resizable(self)
 
 
 def _storage_files() -> None:
@@ -213,17 +214,17 @@ def _storage_files() -> None:
     def _set_from_file(self: torch.UntypedStorage, *args: Any) -> Any:
         return storage_methods.set_from_file(self, *args) if _ours(self) else native_read(self, *args)
 
-    torch.UntypedStorage._write_file = functools.wraps(native_write)(_write_file)  # type: ignore[method-assign]
-    torch.UntypedStorage._set_from_file = functools.wraps(native_read)(_set_from_file)  # type: ignore[method-assign]
+    _torch.UntypedStorage._write_file = functools.wraps(native_write)(_write_file)
+    _torch.UntypedStorage._set_from_file = functools.wraps(native_read)(_set_from_file)
 
 
 def _storage_to() -> None:
-    native = torch.storage._to
+    native = _torch.storage._to
 
     def to(self: Any, device: torch.device, non_blocking: bool = False) -> Any:
         return native(self, device, non_blocking and not _ours(self))
 
-    torch.storage._to = functools.wraps(native)(to)
+    _torch.storage._to = functools.wraps(native)(to)
 
 
 def _between_processes() -> None:
@@ -240,7 +241,7 @@ def _between_processes() -> None:
     ForkingPickler.register(torch.UntypedStorage, reductions.reduce_storage)
 
 
-# -- autocast -----------------------------------------------------------------------------------------------------------
+# -- autocast --------------------------------------------------------------------------------------------------------
 
 
 def _autocast_cache() -> None:
@@ -253,7 +254,7 @@ def _autocast_cache() -> None:
         clear_cache()
         native()
 
-    torch.clear_autocast_cache = clear_autocast_cache
+    _torch.clear_autocast_cache = clear_autocast_cache
 
 
 def _autocast_dtype() -> None:
@@ -272,10 +273,10 @@ def _autocast_dtype() -> None:
         if runtime.is_ours(device_type):
             chosen.once = True
 
-    torch.get_autocast_dtype, torch.set_autocast_dtype = get_autocast_dtype, set_autocast_dtype
+    _torch.get_autocast_dtype, _torch.set_autocast_dtype = get_autocast_dtype, set_autocast_dtype
 
 
-# -- DLPack, printing -----------------------------------------------------------------------------------------------------
+# -- DLPack, printing ------------------------------------------------------------------------------------------------
 
 
 def _dlpack() -> None:
@@ -289,11 +290,10 @@ def _dlpack() -> None:
     def __dlpack_device__(self: torch.Tensor) -> Any:
         return dlpack.device_of(self) if _ours(self) else native_device(self)
 
-    torch.Tensor.__dlpack__ = __dlpack__  # type: ignore[method-assign]
-    torch.Tensor.__dlpack_device__ = __dlpack_device__  # type: ignore[method-assign]
+    _torch.Tensor.__dlpack__ = __dlpack__
+    _torch.Tensor.__dlpack_device__ = __dlpack_device__
 
-    import torch.utils.dlpack as module
-
+    module: Any = torch.utils.dlpack
     native_take, native_give = module.from_dlpack, module.to_dlpack
 
     @functools.wraps(native_take)
@@ -306,15 +306,14 @@ def _dlpack() -> None:
     def to_dlpack(tensor: torch.Tensor) -> Any:
         return dlpack.export(tensor) if _ours(tensor) else native_give(tensor)
 
-    module.from_dlpack = torch.from_dlpack = from_dlpack
+    module.from_dlpack = _torch.from_dlpack = from_dlpack
     module.to_dlpack = to_dlpack
     if hasattr(torch, "to_dlpack"):
-        torch.to_dlpack = to_dlpack
+        _torch.to_dlpack = to_dlpack
 
 
 def _printing() -> None:
-    from torch import _tensor_str as module
-
+    module: Any = torch._tensor_str
     native = module._tensor_str
 
     @functools.wraps(native)
@@ -328,11 +327,11 @@ PATCHES = (
     Patch("torch.Generator", "PrivateUse1HooksInterface::getNewGenerator", _generator, _generator_is_native),
     Patch("torch.Stream", "DeviceGuardImplInterface::getNewStream, synchronizeStream, queryStream", _stream),
     Patch("torch.Event", "DeviceGuardImplInterface::record, synchronizeEvent, elapsedTime", _event),
-    Patch("torch.accelerator", "c10::DeviceAllocator, at::HostAllocator, synchronizeDevice, getDeviceCapability", _accelerator),
+    Patch("torch.accelerator", "c10::DeviceAllocator, at::HostAllocator, getDeviceCapability", _accelerator),
     Patch("torch.UntypedStorage(device=)", "the allocator of PrivateUse1 (c10::SetAllocator)", _storage_new),
     Patch("torch.UntypedStorage.resize_", "PrivateUse1HooksInterface::resizePrivateUse1Bytes", _storage_resize),
     Patch("torch.UntypedStorage to and from files", "at::from_blob on PrivateUse1 with a true address", _storage_files),
-    Patch("UntypedStorage.to('cpu', non_blocking=True)", "PrivateUse1HooksInterface::getPinnedMemoryAllocator", _storage_to),
+    Patch("UntypedStorage.to(non_blocking=True)", "PrivateUse1HooksInterface::getPinnedMemoryAllocator", _storage_to),
     Patch("Tensor.pin_memory", "PrivateUse1HooksInterface::getPinnedMemoryAllocator, isPinnedPtr", pinned.register),
     Patch("tensors sent between processes", "a registry in torch.multiprocessing.reductions", _between_processes),
     Patch("torch.clear_autocast_cache", "at::autocast::cached_cast from Python", _autocast_cache),

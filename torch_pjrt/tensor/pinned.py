@@ -1,8 +1,9 @@
 """Pinned host memory, as far as out-of-tree devices written in Python can have it.
 
-PJRT clients stage host memory themselves and offer no pinned allocator, so pinning makes an ordinary private copy and marks
-its storage: `is_pinned()` answers truthfully what was asked for, and views of a pinned tensor are pinned. DataLoader's
-`pin_memory=True` works. Factory calls with `pin_memory=True` go to torch's C++ allocator and raise there.
+PJRT clients stage host memory themselves and offer no pinned allocator, so pinning makes an ordinary private copy and
+marks its storage: `is_pinned()` answers truthfully what was asked for, and views of a pinned tensor are pinned.
+DataLoader's `pin_memory=True` works. Factory calls with `pin_memory=True` go to torch's C++ allocator and raise
+there.
 """
 
 from __future__ import annotations

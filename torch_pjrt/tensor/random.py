@@ -1,9 +1,9 @@
 """Generators of the device: who they are, their states, and how random ops take their share of bits.
 
-A state is (seed, offset) of a Philox stream; the offset counts 32-bit words and stays a multiple of 4, as PyTorch has it on
-CUDA, so the 16-byte state tensor (seed u64, offset u64) is what DTensor and checkpoints expect. torch's C++ generators for
-out-of-tree devices cannot be made from Python, so ours wrap a CPU one whose numbers nobody draws: it passes torch's argument
-parser, and its `_cdata` finds the state again on the far side of the dispatcher.
+A state is (seed, offset) of a Philox stream; the offset counts 32-bit words and stays a multiple of 4, as PyTorch has
+it on CUDA, so the 16-byte state tensor (seed u64, offset u64) is what DTensor and checkpoints expect. torch's C++
+generators for out-of-tree devices cannot be made from Python, so ours wrap a CPU one whose numbers nobody draws: it
+passes torch's argument parser, and its `_cdata` finds the state again on the far side of the dispatcher.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ class State:
         return f"State(seed={self.seed}, offset={self.offset})"
 
 
-class PjrtGenerator(torch._C.Generator):
+_Native: Any = torch._C.Generator
+
+
+class PjrtGenerator(_Native):
     """A torch.Generator of our device. Made by `torch.Generator(device="pjrt")`."""
 
     __slots__ = ("_state",)
@@ -175,7 +178,7 @@ def take(state: State, words: int) -> tuple[int, int]:
 def stand_in(
     op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """For a random op that runs on the CPU instead: arguments in which a CPU generator stands in, seeded from our stream.
+    """For a random op that runs on the CPU: arguments in which a CPU generator stands in, seeded from our stream.
 
     Ops that take no generator draw from the CPU's default one, which is seeded for the block and put back.
     """

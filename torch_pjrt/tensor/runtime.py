@@ -1,9 +1,9 @@
 """The seam between torch's side of the device and the part that runs work: a protocol, and the one running instance.
 
-`tensor/` may not import `dispatch/`, and JAX must not be imported before the device is used. So the code that installs the
-kernels hands over a loader (`set_loader`), the first real use calls it, and what it installs (`set_runtime`) is what
-`torch.pjrt` talks to afterwards. Figures that have an answer before that (no memory is in use, nothing to wait for) check
-`started()` and never load anything.
+`tensor/` may not import `dispatch/`, and JAX must not be imported before the device is used. So the code that
+installs the kernels hands over a loader (`set_loader`), the first real use calls it, and what it installs
+(`set_runtime`) is what `torch.pjrt` talks to afterwards. Figures that have an answer before that (no memory is in
+use, nothing to wait for) check `started()` and never load anything.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def set_runtime(instance: Runtime | None) -> None:
 
 
 def runtime() -> Runtime:
-    """The running instance, loaded on the first call. Raises ForkedProcessError in a child of a process that used it."""
+    """The running instance, loaded on first use. Raises ForkedProcessError in a child of a process that used it."""
     if _runtime is not None and not _in_bad_fork:
         return _runtime
     return _load()
@@ -127,8 +127,8 @@ def check_fork() -> None:
     if _in_bad_fork:
         raise ForkedProcessError(
             "The pjrt device was used before this process was forked; its client cannot be used in the child.",
-            todo="Start workers with torch.multiprocessing.set_start_method('spawn'), or touch the device only after the "
-            "fork. CPU tensors work in forked children, DataLoader workers included.",
+            todo="Start workers with torch.multiprocessing.set_start_method('spawn'), or touch the device only after "
+            "the fork. CPU tensors work in forked children, DataLoader workers included.",
         )
 
 
@@ -139,12 +139,12 @@ def _load() -> Runtime:
             if _loader is None:
                 raise PjrtError(
                     "The pjrt device has no runtime to load.",
-                    todo="Import torch with TORCH_DEVICE_BACKEND_AUTOLOAD unset, or call torch_pjrt._autoload.autoload().",
+                    todo="Unset TORCH_DEVICE_BACKEND_AUTOLOAD, or call torch_pjrt._autoload.autoload().",
                 )
             loaded = _loader()
             if _runtime is None:
                 set_runtime(loaded)  # type: ignore[arg-type]
-            # JAX warns at every fork, DataLoader workers included; here a child that uses the device gets an error instead.
+            # JAX warns at every fork, DataLoader's included; here a child that uses the device gets an error instead.
             warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
     if _runtime is None:
         raise PjrtError("The pjrt device's loader installed no runtime.")

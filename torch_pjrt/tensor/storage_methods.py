@@ -1,6 +1,7 @@
 """What torch.UntypedStorage must do on the device: be made by size, change size, travel between processes.
 
-patches.py puts these in place. The payload itself is storage.py's matter; everything here goes through ordinary tensor ops.
+patches.py puts these in place. The payload itself is storage.py's matter; everything here goes through ordinary
+tensor ops.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def make(*args: Any) -> torch.UntypedStorage:
 def resize(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
     """Change the number of bytes in place, keeping those that fit; every tensor on the storage sees it.
 
-    torch sizes our storages through a C++ hook that Python cannot give. Swapping with an empty storage exchanges the sizes.
+    torch sizes our storages through a C++ hook that Python cannot give. Swapping with an empty storage exchanges sizes.
     """
     if size < 0:
         raise RuntimeError(f"a storage cannot have {size} bytes")

@@ -1,9 +1,9 @@
 """Streams and events of the device.
 
-The device runs one queue in the order of the program, so streams carry identity and order only: work put on one is always
-after everything recorded before it, and waiting of one stream for another has nothing left to do. Events are honest about
-time: a timing event waits, when it is recorded, until everything before it is done on the device, and reads the clock then.
-`query` answers the truth by waiting for it.
+The device runs one queue in the order of the program, so streams carry identity and order only: work put on one is
+always after everything recorded before it, and waiting of one stream for another has nothing left to do. Events are
+honest about time: a timing event waits, when it is recorded, until everything before it is done on the device, and
+reads the clock then. `query` answers the truth by waiting for it.
 """
 
 from __future__ import annotations
@@ -73,6 +73,8 @@ class PjrtStream(NativeStream):
 
 class PjrtEvent(NativeEvent):
     """A torch.Event of our device. Made by `torch.Event(device="pjrt")` or `torch.pjrt.Event()`."""
+
+    _at: int | None
 
     def __new__(
         cls,

@@ -186,3 +186,21 @@ def cauchy(self: Array, median: Array, sigma: Array, rng: Array) -> Array:
     u = random_bits.open_unit(rng, self.size, _float_for(self))
     t = lax.tan(lax.mul(lax.sub(u, constant(0.5, u)), constant(np.pi, u)))
     return lax.reshape(as_dtype(random_bits.scaled(t, median, sigma), self.dtype), self.shape)
+
+
+@row("rrelu_with_noise_functional", random=WORDS)
+def rrelu_with_noise_functional(
+    self: Array, noise: Array, lower: Array, upper: Array, training: bool, rng: Array
+) -> tuple[Array, Array]:
+    """Leaky ReLU whose slope is drawn per element in training and is the middle of the range else; and the slopes."""
+    wide = opmath(self.dtype)
+    x = as_dtype(self, wide)
+    low, high = as_dtype(lower, wide), as_dtype(upper, wide)
+    negative = lax.le(x, constant(0, x))
+    if not training:
+        slope = like(lax.mul(lax.add(low, high), np.asarray(0.5, wide)), x)
+        return as_dtype(lax.select(negative, lax.mul(x, slope), x), self.dtype), noise
+    u = random_bits.unit(rng, x.shape, self.dtype)
+    drawn = as_dtype(random_bits.scaled(u, low, lax.sub(high, low)), self.dtype)
+    slopes = lax.select(negative, drawn, constant(1, drawn))
+    return as_dtype(lax.mul(x, as_dtype(slopes, wide)), self.dtype), as_dtype(slopes, noise.dtype)

@@ -62,14 +62,14 @@ class Residual(nn.Module):
         return F.relu(y + self.skip(x))
 
 
-def resnet18(classes: int = 10) -> nn.Module:
+def resnet18(classes: int = 10, width: int = 64) -> nn.Module:
     """ResNet-18 with the usual stem."""
-    widths = [64, 64, 128, 256, 512]
+    widths = [width, width, 2 * width, 4 * width, 8 * width]
     blocks: list[nn.Module] = []
     for i in range(4):
         blocks += [Residual(widths[i], widths[i + 1], 1 if i == 0 else 2), Residual(widths[i + 1], widths[i + 1], 1)]
-    stem = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
-    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
+    stem = [nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8 * width, classes))
 
 
 def mlp() -> nn.Module:

@@ -30,6 +30,7 @@ ROWS = {
     "dispatch": 6,
     "compile": 7,
     "export": 7,
+    "aot": 7,
     "distributed": 7,
     "kernels": 7,
     "profile": 7,

@@ -141,8 +141,11 @@ def signature(args: Sequence[Any]) -> Signature:
     return tuple(out)
 
 
-def capture(function: Callable[..., Any], args: Sequence[Any]) -> Captured:
-    """Record function(*args) without computing it. Tensors in args on the device are replaced by stand-ins."""
+def capture(function: Callable[..., Any], args: Sequence[Any], steps: list[Any] | None = None) -> Captured:
+    """Record function(*args) without computing it. Tensors in args on the device are replaced by stand-ins.
+
+    steps: the (empty) list to record into, for a caller that wants to see steps as they are recorded.
+    """
     engine = recorder()
     with engine.lock:
         if not engine.capturing:
@@ -150,10 +153,10 @@ def capture(function: Callable[..., Any], args: Sequence[Any]) -> Captured:
         stand_ins, inputs, tensor_args = _stand_ins(args)
         state = default_state()
         before = (state.seed, state.offset)
-        with _recording_apart(engine) as steps:
+        with _recording_apart(engine, steps) as recorded:
             result = function(*stand_ins)
             flat, structure = torch.utils._pytree.tree_flatten(result)
-            captured = _assemble(steps, stand_ins, inputs, tensor_args, flat, structure)
+            captured = _assemble(recorded, stand_ins, inputs, tensor_args, flat, structure)
         state.seed, state.offset = before
     return captured
 
@@ -178,9 +181,9 @@ def _stand_ins(args: Sequence[Any]) -> tuple[list[Any], list[Value], list[int]]:
 
 
 @contextlib.contextmanager
-def _recording_apart(engine: Recorder) -> Iterator[list[Any]]:
+def _recording_apart(engine: Recorder, steps: list[Any] | None) -> Iterator[list[Any]]:
     """Record into a list of its own; a flush inside is an error."""
-    saved = engine.begin_capture()
+    saved = engine.begin_capture([] if steps is None else steps)
     try:
         yield engine.steps
     finally:
@@ -195,6 +198,9 @@ def _assemble(
     flat: list[Any],
     structure: Any,
 ) -> Captured:
+    for tensor in (*stand_ins, *flat):
+        if isinstance(tensor, torch.Tensor) and tensor.device.type != "cpu" and cell_of(tensor).value.index == UNFILLED:
+            cell_of(tensor).value = recorder().usable(cell_of(tensor).value)
     numbering = {value: i for i, value in enumerate(inputs)}
     constants: list[Value] = []
     for _, operands, _, _, _ in steps:
@@ -203,8 +209,6 @@ def _assemble(
                 numbering[value] = len(inputs) + len(constants)
                 constants.append(value)
     for extra in [cell_of(t).value for t in flat if isinstance(t, torch.Tensor) and t.device.type != "cpu"]:
-        if extra.index == UNFILLED:
-            recorder().usable(extra)
         if extra.index == READY and extra not in numbering:
             numbering[extra] = len(inputs) + len(constants)
             constants.append(extra)

@@ -6,6 +6,7 @@ Values; a flush numbers them, asks which results anybody still holds (by referen
 
 from __future__ import annotations
 
+import functools
 import threading
 from sys import getrefcount
 from typing import Any
@@ -15,8 +16,11 @@ from torch_pjrt.counters import counters, forbidden
 from torch_pjrt.dispatch import launch
 from torch_pjrt.dispatch.lines import Line, show, user_line
 from torch_pjrt.errors import HostReadError, IndexOutOfRangeError, RuntimeFailedError
+from torch_pjrt.ops.dtypes import FROM_NUMPY
+from torch_pjrt.ops.registry import ROWS
 from torch_pjrt.pjrt import buffers
-from torch_pjrt.program.program import Template, spec
+from torch_pjrt.program.program import Spec, Template, out_spec, spec
+from torch_pjrt.tensor.layout import contiguous_strides
 from torch_pjrt.tensor.memory_ledger import ledger
 from torch_pjrt.tensor.runtime import check_fork
 from torch_pjrt.tensor.storage import FAILED, READY, UNFILLED, Value
@@ -55,7 +59,8 @@ class Recorder:
         with self.lock:
             for value in values:
                 if value.index < READY:
-                    self.usable(value)
+                    values = [v if v.index >= READY else self.usable(v) for v in values]
+                    break
             count = self.count
             if template.single:
                 outs: tuple[Value, ...] = (Value(template.outs[0].spec, count),)
@@ -71,11 +76,14 @@ class Recorder:
         return outs
 
     def usable(self, value: Value) -> Value:
+        """The Value itself, made real; inside a capture, zeros recorded in the place of memory that nobody has written."""
         if value.error is not None:
             raise RuntimeFailedError(
                 "this tensor has no value, because the program that computed it failed",
                 detail=str(value.error),
             ) from value.error
+        if self.capturing:
+            return self.record(_zeros_of(value.spec), [], ())[0]
         fill_unwritten(self, value)
         return value
 
@@ -167,10 +175,10 @@ class Recorder:
 
     # -- capturing ---------------------------------------------------------------------------------------------------
 
-    def begin_capture(self) -> tuple[Any, ...]:
-        """Record into a fresh list (torch.compile); a flush is an error until end_capture."""
+    def begin_capture(self, steps: list[Step]) -> tuple[Any, ...]:
+        """Record into an empty list (torch.compile); a flush is an error until end_capture."""
         saved = (self.steps, self.count, self.fused, self.limit, self.capturing)
-        self.steps, self.count, self.fused, self.limit, self.capturing = [], 0, True, 1 << 60, True
+        self.steps, self.count, self.fused, self.limit, self.capturing = steps, 0, True, 1 << 60, True
         return saved
 
     def end_capture(self, saved: tuple[Any, ...]) -> None:
@@ -232,6 +240,21 @@ def fill_unwritten(recorder: Recorder, value: Value) -> None:
     """Make memory that nobody has written real, as zeros."""
     array = buffers.zeros(value.spec.shape, value.spec.dtype)
     value.array, value.index = array, READY
+
+
+@functools.cache
+def _zeros_of(spec: Spec) -> Template:
+    """The step that makes zeros."""
+    shape = spec.shape
+    return Template(
+        row=ROWS["aten::zeros.default"],
+        bindings=(("size", ("const", shape)), ("dtype", ("const", spec.dtype))),
+        avals=(),
+        number_kinds="",
+        number_dtypes=(),
+        outs=(out_spec(shape, contiguous_strides(shape), FROM_NUMPY[spec.dtype]),),
+        compute=None,
+    )
 
 
 _recorder: Recorder | None = None

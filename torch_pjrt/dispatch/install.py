@@ -132,7 +132,7 @@ def _flush_after_optimizer_steps() -> None:
     """A training loop that reads nothing back still runs one program per step, cut at the same place each time."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    register_optimizer_step_post_hook(lambda *_: recorder().flush("optimizer step"))
+    register_optimizer_step_post_hook(_flush_after_step)
 
 
 def forget_programs() -> None:
@@ -144,3 +144,9 @@ def forget_programs() -> None:
     fingerprint.forget()
     launch.forget()
     compiler.forget()
+
+
+def _flush_after_step(*_: object) -> None:
+    """A training step is a natural end of a program. Nothing runs inside a capture."""
+    if not recorder().capturing:
+        recorder().flush("optimizer step")

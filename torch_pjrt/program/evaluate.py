@@ -6,7 +6,8 @@ cast and broadcast, reads views, stores results in memory order, and checks resu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import jax
@@ -191,15 +192,23 @@ def result_shapes(template: Template) -> list[tuple[tuple[int, ...], np.dtype]]:
 
 
 def run_steps(
-    program: Program, numbers: Sequence[Array], inputs: Sequence[Array], precision: Any = None
+    program: Program,
+    numbers: Sequence[Array],
+    inputs: Sequence[Array],
+    precision: Any = None,
+    scopes: Sequence[str] | None = None,
 ) -> tuple[list[Array], Array]:
-    """The Program's outputs, and the number of the first step that met a bad index (int32, -1: none)."""
+    """The Program's outputs, and the number of the first step that met a bad index (int32, -1: none).
+
+    scopes: a name per step that its operations carry in the compiler's texts and errors.
+    """
     values, at = list(inputs), 0
     first_bad: Array = np.int32(-1)
     for position, (template, operands) in enumerate(program.steps):
         count = len(template.number_kinds)
         own = list(numbers[at : at + count])
-        results, bad = evaluate_step(template, [values[i] for i in operands], own, precision)
+        with nullcontext() if scopes is None else _named(scopes[position]):
+            results, bad = evaluate_step(template, [values[i] for i in operands], own, precision)
         at += count
         values.extend(results)
         if bad is not None:
@@ -209,11 +218,24 @@ def run_steps(
     return [values[i] for i in program.outputs], first_bad
 
 
-def evaluate(program: Program, precision: Any = None) -> Callable[..., tuple[Array, ...]]:
+@contextmanager
+def _named(scope: str) -> Iterator[None]:
+    """A scope for one step; what a row raises says in which step it was."""
+    try:
+        with jax.named_scope(scope):
+            yield
+    except Exception as error:
+        error.add_note(f"in the step {scope}")
+        raise
+
+
+def evaluate(
+    program: Program, precision: Any = None, scopes: Sequence[str] | None = None
+) -> Callable[..., tuple[Array, ...]]:
     """The Program as a function (words, *payloads) -> outputs; the check's int32 comes last when there is one."""
 
     def run(words: Array, *inputs: Array) -> tuple[Array, ...]:
-        outputs, bad = run_steps(program, decode_numbers(words, program.number_kinds), inputs, precision)
+        outputs, bad = run_steps(program, decode_numbers(words, program.number_kinds), inputs, precision, scopes)
         if program.checked:
             outputs.append(lax.convert_element_type(bad, np.int32))
         return tuple(outputs)

@@ -1,0 +1,116 @@
+"""Chips that need not be here: how to get a device of each to compile for, from the compilers that plugins bring.
+
+Owns the table of targets (targets.toml) and the compiling of a lowered function for one. Needs the plugin's package, never
+the chip. Reading a result is aot/'s business.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.experimental import topologies
+
+from torch_pjrt.errors import BadSettingError, CompileError, MissingPluginError
+
+# Fields that all GPUs of the table share; a row of the table may say otherwise.
+_GPU_COMMON = {
+    "threads_per_block_limit": 1024,
+    "threads_per_warp": 32,
+    "shared_memory_per_block": 49152,
+    "threads_per_core_limit": 2048,
+    "block_dim_limit_x": 2147483647,
+    "block_dim_limit_y": 65535,
+    "block_dim_limit_z": 65535,
+    "registers_per_core_limit": 65536,
+    "registers_per_block_limit": 65536,
+}
+_INSTALL = {
+    "tpu": ("libtpu", 'pip install "torch-pjrt[tpu]"'),
+    "cuda": ("jax_cuda13_plugin", 'pip install "torch-pjrt[cuda13]"'),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One row of targets.toml. memory: bytes of one device, None where it depends on the machine."""
+
+    name: str
+    platform: str
+    topology: str = ""
+    memory: int | None = None
+    capability: tuple[int, ...] = ()
+    device: dict[str, int | float] = field(default_factory=dict)
+    note: str = ""
+    source: str = ""
+
+
+@functools.cache
+def targets() -> dict[str, Target]:
+    """All targets by name."""
+    rows = tomllib.loads(Path(__file__).with_name("targets.toml").read_text(encoding="utf-8"))
+    return {name: Target(name=name, **row) for name, row in rows.items()}
+
+
+def target(name: str) -> Target:
+    """The target of that name. Raises BadSettingError."""
+    found = targets().get(name)
+    if found is None:
+        raise BadSettingError(f"there is no target {name!r}", todo=f"Choose one of {', '.join(targets())}.")
+    return found
+
+
+def available(name: str) -> str | None:
+    """None when programs can be compiled for the target here, else what is missing, with the command that installs it."""
+    platform = target(name).platform
+    if platform not in _INSTALL:
+        return None
+    module, install = _INSTALL[platform]
+    if platform == "cuda" and importlib.util.find_spec("jax_cuda12_plugin") is not None:
+        return None
+    if importlib.util.find_spec(module) is None:
+        return f"the compiler for {name} is not installed: {install}"
+    return None
+
+
+@functools.cache
+def device_for(name: str) -> Any:
+    """A device to compile for; it runs nothing unless the target is the CPU. Raises MissingPluginError."""
+    row = target(name)
+    missing = available(name)
+    if missing:
+        what, _, install = missing.partition(": ")
+        raise MissingPluginError(what, todo=install)
+    if row.platform in ("cpu", "neuron"):
+        return jax.local_devices(backend="cpu")[0]
+    try:
+        if row.platform == "tpu":
+            topology = topologies.get_topology_desc(platform="tpu", topology_name=row.topology)
+        else:
+            topology = topologies.get_topology_desc("", "cuda", target_config=gpu_config(row), topology="1x1x1")
+    except Exception as error:
+        raise CompileError(
+            f"the compiler for {name} could not be set up",
+            todo="Another process may hold it; `torch-pjrt doctor` lists the versions that are installed.",
+            detail=f"{type(error).__name__}: {error}",
+        ) from error
+    return topology.devices[0]
+
+
+def gpu_config(row: Target) -> str:
+    """XLA's GpuTargetConfig of a GPU, as text proto."""
+    fields = {**_GPU_COMMON, **row.device, "device_memory_size": row.memory}
+    lines = "\n".join(f"  {name}: {value}" for name, value in fields.items())
+    major, minor = row.capability
+    features = " feature_extension: ACCELERATED_FEATURES" if major >= 9 else ""
+    capability = f"  cuda_compute_capability {{ major: {major} minor: {minor}{features} }}"
+    return (
+        f"gpu_device_info {{\n{lines}\n{capability}\n}}\n"
+        f'platform_name: "CUDA"\ndnn_version_info {{ major: 9 minor: 10 patch: 0 }}\n'
+        f'device_description_str: "{row.name}"\n'
+    )

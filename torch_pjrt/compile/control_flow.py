@@ -189,7 +189,7 @@ def scan(combine_fn: Any, init: Sequence[Any], xs: Sequence[Any], extra: Sequenc
         found = _shapes_of(captures[0])
         return found[: len(init)] + [((length, *size), dtype) for size, dtype in found[len(init) :]]
 
-    static = {"carried": len(init), "scanned": len(xs)}
+    static: dict[str, Any] = {"carried": len(init), "scanned": len(xs)}
     return tuple(_record(SCAN, [(combine_fn, step_args)], tensors, shapes, **static))
 
 

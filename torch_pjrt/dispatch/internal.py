@@ -57,8 +57,8 @@ def native_batch_norm(
     from torch_pjrt.dispatch.table import row_kernel
 
     if not training or running_mean is None or running_var is None:
-        arguments = (input, weight, bias, running_mean, running_var, training, momentum, eps)
-        return results_of(*row_kernel("aten::native_batch_norm.default").step(arguments, {}))  # type: ignore[no-any-return]
+        everything = (input, weight, bias, running_mean, running_var, training, momentum, eps)
+        return results_of(*row_kernel("aten::native_batch_norm.default").step(everything, {}))  # type: ignore[no-any-return]
     arguments = (input, weight, bias, running_mean, running_var, momentum, eps)
     template, outs = internal("batch_norm_train").step(arguments, {})
     store(running_mean, template.outs[3], outs[3], "native_batch_norm")

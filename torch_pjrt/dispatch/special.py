@@ -113,7 +113,7 @@ def resize_(self: torch.Tensor, size: list[int], *, memory_format: Any = None) -
     offset = self.storage_offset()
     old = self.untyped_storage()
     if needed + offset * self.element_size() > old.nbytes():
-        grown = empty((needed // self.element_size() + offset,), None, self.dtype)
+        grown = empty((int(needed // self.element_size() + offset),), None, self.dtype)
         if old.nbytes() >= self.element_size():
             kept = old.nbytes() // self.element_size()
             bytes_of_old = tensor_over(old, (kept,), (1,), 0, self.dtype)

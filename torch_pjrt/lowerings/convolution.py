@@ -132,6 +132,7 @@ def by_taps(x: Array, w: Array, window: Window, dtype: np.dtype | None = None) -
             tap = lax.reshape(tap, (groups, channels // groups, per_group))
             part = lax.dot_general(tap, seen, (((2,), (2,)), ((0,), (1,))), precision=window.precision)
         result = part if result is None else lax.add(result, part)
+    assert result is not None, "a kernel has at least one tap"
     if not depthwise:  # [groups, channels of the group, N, ...]
         result = lax.transpose(result, (2, 0, 1, *range(3, result.ndim)))
         result = lax.reshape(result, (x.shape[0], channels, *sizes))

@@ -66,7 +66,7 @@ def static_power(x: Array, exponent: complex) -> Array:
     if x.dtype == bool:
         return x if exponent else constant(True, x)
     if x.dtype.kind in "iu":
-        return lax.integer_pow(x, int(exponent)) if exponent else constant(1, x)
+        return lax.integer_pow(x, int(exponent.real)) if exponent else constant(1, x)
     if isinstance(exponent, complex):
         return lax.pow(x, constant(exponent, x))
     if exponent == 0.5:
@@ -196,8 +196,9 @@ def nan_to_num(self: Array, nan: Array | None, posinf: Array | None, neginf: Arr
     """NaN becomes nan (or 0), infinities the given numbers or the dtype's largest and smallest."""
     if is_complex(self):
         real = np.dtype(np.float32 if self.dtype == np.complex64 else np.float64)
-        numbers = [None if n is None else lax.real(n) for n in (nan, posinf, neginf)]
-        return lax.complex(*(nan_to_num(part, *numbers, (((), real),)) for part in (lax.real(self), lax.imag(self))))
+        a, b, c = (None if n is None else lax.real(n) for n in (nan, posinf, neginf))
+        parts = (lax.real(self), lax.imag(self))
+        return lax.complex(*(nan_to_num(part, a, b, c, (((), real),)) for part in parts))
     if out[0][1].kind in "iub":
         return self
     limits = ml_dtypes.finfo(out[0][1])

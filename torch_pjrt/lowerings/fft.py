@@ -32,7 +32,7 @@ def _complex(x: Array, dims: Sequence[int], forward: bool) -> Array:
     for start in range(0, len(dims), 3):
         some = dims[start : start + 3]
         sizes = tuple(x.shape[d] for d in some)
-        x = _at_end(x, some, lambda y, sizes=sizes: lax.fft(y, kind, sizes))
+        x = _at_end(x, some, lambda y, sizes=sizes: lax.fft(y, kind, sizes))  # type: ignore[misc]
     return x
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -52,7 +53,7 @@ def _inside(x: Array, size: int, padding: int, corners: bool) -> Array:
 def _at(image: Array, sizes: Sequence[int], taps: Sequence[Array]) -> Array:
     """image (N, C, S) at whole positions (N, P) per dim; 0 outside: (N, C, P)."""
     within = None
-    flat = None
+    flat: Any = None
     for size, tap in zip(sizes, taps, strict=True):
         ok = lax.bitwise_and(lax.ge(tap, constant(0, tap)), lax.le(tap, constant(size - 1, tap)))
         index = as_dtype(lax.select(ok, tap, constant(0, tap)), np.int32)

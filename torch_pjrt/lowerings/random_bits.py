@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jax import lax
@@ -42,6 +43,7 @@ def unit(rng: Array, shape: Sequence[int], dtype: np.dtype) -> Array:
     if np.issubdtype(dtype, np.complexfloating):
         pairs = unit(rng, (2 * count,), np.dtype(np.float64 if dtype == np.complex128 else np.float32))
         return lax.reshape(_paired(pairs, count), tuple(shape))
+    wide: Any
     if dtype == np.float64:
         bits, digits, width, wide = draw64(rng, count), 53, 64, np.float64
     else:

@@ -123,6 +123,8 @@ def _edges_of(columns: Array, bins: Sequence[int], limits: Sequence[float] | Non
     out = []
     for d, count in enumerate(bins):
         x = lax.index_in_dim(columns, d, 1, False)
+        low: Any
+        high: Any
         if limits is not None:
             low, high = (np.asarray(v, x.dtype) for v in limits[2 * d : 2 * d + 2])
         elif x.size:
@@ -142,6 +144,8 @@ def _binned(columns: Array, edges: Sequence[Array], weight: Array | None, densit
     place, inside = lax.full((count,), 0, np.int64), lax.full((count,), True)
     for d, edge in enumerate(edges):
         x = lax.index_in_dim(columns, d, 1, False)
+        low: Any
+        high: Any
         at = lax.reshape(positions(lax.reshape(edge, (1, edge.shape[0])), lax.reshape(x, (1, count)), True), (count,))
         last = lax.eq(x, lax.broadcast(lax.index_in_dim(edge, edge.shape[0] - 1, 0, False), x.shape))
         at = lax.sub(as_dtype(at, np.int64), as_dtype(last, np.int64))

@@ -16,7 +16,7 @@ from torch_pjrt.lowerings.reduction import Out, add_up, first_at, largest
 from torch_pjrt.ops.registry import add_row, row
 
 
-def sorted_along(x: Array, dim: int, descending: bool = False) -> tuple[Array, Array]:
+def sorted_along(x: Array, dim: int, descending: bool = False) -> tuple[Array, ...]:
     """x sorted along dim, and where each element was (int64)."""
     where = iota(x.shape, dim, np.int32 if x.shape[dim] < 2**31 else np.int64)
     keys = as_dtype(x, np.uint8) if x.dtype == np.bool_ else x
@@ -29,14 +29,14 @@ def sorted_along(x: Array, dim: int, descending: bool = False) -> tuple[Array, A
 
 
 @row("sort", "sort.stable")
-def sort(self: Array, dim: int = -1, descending: bool = False, stable: Any = None) -> tuple[Array, Array]:
+def sort(self: Array, dim: int = -1, descending: bool = False, stable: Any = None) -> tuple[Array, ...]:
     """Sorted values and their positions."""
     if self.ndim == 0:
         return self, np.zeros((), np.int64)
     return sorted_along(self, wrap_dim(dim, self.ndim), descending)
 
 
-def _top(x: Array, k: int, dim: int) -> tuple[Array, Array]:
+def _top(x: Array, k: int, dim: int) -> tuple[Array, ...]:
     """The k largest along dim by lax.top_k, NaN first."""
     last = x.ndim - 1
     order = tuple(d for d in range(x.ndim) if d != dim) + (dim,)
@@ -51,7 +51,7 @@ def _top(x: Array, k: int, dim: int) -> tuple[Array, Array]:
 
 
 @row("topk")
-def topk(self: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Array, Array]:
+def topk(self: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Array, ...]:
     """The k largest (or smallest) along dim with their positions, in order."""
     if self.ndim == 0:
         return (self, np.zeros((), np.int64)) if k else (lax.full((), 0, self.dtype), np.zeros((), np.int64))
@@ -63,7 +63,7 @@ def topk(self: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool 
 
 
 @row("kthvalue")
-def kthvalue(self: Array, k: int, out: Out, dim: int = -1, keepdim: bool = False) -> tuple[Array, Array]:
+def kthvalue(self: Array, k: int, out: Out, dim: int = -1, keepdim: bool = False) -> tuple[Array, ...]:
     """The k-th smallest (from 1) along dim."""
     if self.ndim == 0:
         return self, np.zeros((), np.int64)
@@ -72,7 +72,7 @@ def kthvalue(self: Array, k: int, out: Out, dim: int = -1, keepdim: bool = False
     return tuple(lax.reshape(p, size) for p, (size, _) in zip(picked, out, strict=True))
 
 
-def _middle(x: Array, dim: int, skip_nan: bool) -> tuple[Array, Array]:
+def _middle(x: Array, dim: int, skip_nan: bool) -> tuple[Array, ...]:
     """The lower median along dim and its position, dim kept as size 1."""
     values, where = sorted_along(x, dim)
     count = x.shape[dim]
@@ -98,7 +98,7 @@ def _median_rows(name: str, skip_nan: bool) -> None:
             return lax.full((), np.nan if is_float(self) else np.iinfo(self.dtype).min, self.dtype)
         return lax.reshape(_middle(lax.reshape(self, (self.size,)), 0, skip_nan)[0], ())
 
-    def along(self: Array, dim: int, out: Out, keepdim: bool = False) -> tuple[Array, Array]:
+    def along(self: Array, dim: int, out: Out, keepdim: bool = False) -> tuple[Array, ...]:
         if self.ndim == 0:
             return self, np.zeros((), np.int64)
         if 0 in out[0][0]:
@@ -115,7 +115,7 @@ _median_rows("nanmedian", True)
 
 
 @row("mode")
-def mode(self: Array, out: Out, dim: int = -1, keepdim: bool = False) -> tuple[Array, Array]:
+def mode(self: Array, out: Out, dim: int = -1, keepdim: bool = False) -> tuple[Array, ...]:
     """The most frequent value along dim (the smallest of them) and its last position."""
     if self.ndim == 0:
         return self, np.zeros((), np.int64)

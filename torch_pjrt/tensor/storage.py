@@ -70,7 +70,7 @@ def new_storage(value: Value, nbytes: int) -> torch.UntypedStorage:
     global _next_address
     address = _next_address
     _next_address = address + (nbytes + 127 & ~63)
-    storage = _new_storage(address, _device, nbytes)
+    storage: Any = _new_storage(address, _device, nbytes)
     storage._pjrt = Cell(value, nbytes)
     return storage  # type: ignore[no-any-return]
 
@@ -90,7 +90,7 @@ def make_tensor(out: OutSpec, value: Value) -> torch.Tensor:
     nbytes = out.spec.nbytes
     address = _next_address
     _next_address = address + (nbytes + 127 & ~63)
-    storage = _new_storage(address, _device, nbytes)
+    storage: Any = _new_storage(address, _device, nbytes)
     storage._pjrt = Cell(value, nbytes)
     tensor = _new_tensor(_NO_ELEMENTS, out.dtype)
     _set(_CPU_KEYS, tensor, storage, 0, out.size, out.stride)
@@ -133,5 +133,5 @@ def aval_of_tensor(tensor: torch.Tensor) -> tuple[Value, Aval, tuple[int, ...]]:
         value = tensor.untyped_storage()._pjrt.value  # type: ignore[attr-defined]
     except AttributeError:
         value = cell_of(tensor).value
-    aval, starts = aval_of(value.spec, tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype)
+    aval, starts = aval_of(value.spec, tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype)  # type: ignore[arg-type]
     return value, aval, starts

@@ -44,7 +44,7 @@ OTHERS: dict[str, Callable[..., Any]] = {
     "utilization": lambda device=None: 0,
 }
 
-NVTX = {
+NVTX: dict[str, Callable[..., Any]] = {
     "range_push": lambda message: 0,
     "range_pop": lambda: 0,
     "mark": lambda message: None,

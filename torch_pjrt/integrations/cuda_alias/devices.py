@@ -47,8 +47,8 @@ def install(patches: Patches) -> None:
     for name in ("custom_fwd", "custom_bwd"):
         patches.wrap(torch.amp, name, _anywhere(patches))
     patches.wrap(torch, "load", _load(patches))
-    for owner in (torch.Tensor, torch.nn.Module):
-        patches.wrap(owner, "cuda", _to_device(patches))
+    for cls in (torch.Tensor, torch.nn.Module):
+        patches.wrap(cls, "cuda", _to_device(patches))
     patches.wrap(torch.Tensor, "type", _tensor_type(patches))
     patches.wrap(torch, "set_default_tensor_type", _default_tensor_type(patches))
     patches.wrap(torch.nn.DataParallel, "__init__", _data_parallel(patches))

@@ -67,6 +67,8 @@ def logits_of(result: object) -> torch.Tensor:
 def start(model: nn.Module, inputs: Inputs, device: str, dtype: torch.dtype = torch.float32) -> Run:
     """A copy of the model, and its inputs, ready to train."""
     model = copy.deepcopy(model).to(device, dtype)
+    if dtype is torch.float64 and hasattr(model, "set_experts_implementation"):
+        model.set_experts_implementation("batched_mm")  # torch's grouped matrix product refuses float64
     return Run(model, placed(inputs, device, dtype), torch.optim.AdamW(model.parameters(), lr=1e-3))
 
 

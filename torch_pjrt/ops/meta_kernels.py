@@ -236,3 +236,28 @@ def glu_backward(grad_output: Tensor, self: Tensor, dim: int) -> Tensor:
 def glu_jvp(first: Tensor, *args: Any) -> Tensor:
     """Like the first argument."""
     return torch.empty_like(first)
+
+
+@meta_override("aten::_grouped_mm.default")
+def grouped_mm(
+    self: Tensor, mat2: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: Any = None
+) -> Tensor:
+    """One matrix per group, or the groups beside each other, dense; torch's own refuses float32."""
+    per_group = self.dim() == mat2.dim()
+    lead = [self.size(0) if offs is None else offs.size(0)] if per_group else []
+    return self.new_empty([*lead, self.size(-2), mat2.size(-1)], dtype=out_dtype or self.dtype)
+
+
+def _refuse_empty(op: Any) -> Any:
+    """torch's meta kernel, after the check that CPU torch makes: there is no largest of nothing."""
+
+    def kernel(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if self.numel() == 0 and (not args or args[0] is None) and kwargs.get("dim") is None:
+            raise IndexError(f"{op._schema.name.removeprefix('aten::')}(): Expected reduction dim to be specified for input.numel() == 0.")
+        return op(self, *args, **kwargs)
+
+    return kernel
+
+
+for _name in ("max", "min", "argmax", "argmin", "aminmax", "median", "nanmedian"):
+    meta_override(f"aten::{_name}.default")(_refuse_empty(getattr(torch.ops.aten, _name).default))

@@ -39,12 +39,16 @@ def _filled(size: int, new: int, taps: Sequence[tuple[Any, Any]]) -> Matrix:
 def nearest(size: int, new: int, scale: float | None, corners: bool, real: Any, *, shift: float) -> Matrix:
     """Floor of the scaled position (shift 0), or of its centre (shift 1/2); always in float32, as torch does."""
     f = np.float32
+    if shift == 0 and new in (size, 2 * size):  # torch then ignores a scale that says otherwise
+        return _filled(size, new, [(np.arange(new) // (new // max(size, 1)), 1.0)])
     source = np.floor((np.arange(new, dtype=f) + f(shift)) * f(_ratio(size, new, scale, False, f)))
     return _filled(size, new, [(source.astype(np.int64), 1.0)])
 
 
 def linear(size: int, new: int, scale: float | None, corners: bool, real: Any) -> Matrix:
     """Two taps."""
+    if new == size:  # torch then copies, whatever the scale
+        return np.eye(size)
     at = np.arange(new).astype(real)
     ratio = _ratio(size, new, scale, corners, real)
     source = at * ratio if corners else np.maximum((at + real(0.5)) * ratio - real(0.5), real(0))

@@ -259,5 +259,5 @@ def _refuse_empty(op: Any) -> Any:
     return kernel
 
 
-for _name in ("max", "min", "argmax", "argmin", "aminmax", "median", "nanmedian"):
+for _name in ("max", "min", "argmax", "argmin", "aminmax"):
     meta_override(f"aten::{_name}.default")(_refuse_empty(getattr(torch.ops.aten, _name).default))

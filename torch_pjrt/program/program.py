@@ -88,11 +88,24 @@ def memory_order(size: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, .
     return tuple(next(supply) if size[d] != 1 else d for d in range(len(size)))
 
 
+def _dense(size: tuple[int, ...], stride: tuple[int, ...], perm: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The strides if they are those of a dense tensor in that memory order, else the ones that would be."""
+    if 0 in size:
+        return stride
+    dense, step = list(stride), 1
+    for d in reversed(perm or range(len(size))):
+        if size[d] != 1:
+            dense[d] = step
+            step *= size[d]
+    return stride if dense == list(stride) else tuple(dense)
+
+
 @functools.lru_cache(maxsize=65536)
 def out_spec(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> OutSpec:
-    """The OutSpec of a fresh, dense result."""
+    """The OutSpec of a fresh result. Strides with gaps or overlaps (some meta kernels copy an operand's) are made dense."""
     perm = memory_order(size, stride) if 0 not in size else None
     shape = size if perm is None else tuple(size[d] for d in perm)
+    stride = _dense(size, stride, perm)
     return OutSpec(size, stride, dtype, perm, spec(shape, TO_NUMPY[dtype]))
 
 

@@ -33,6 +33,9 @@ class DeviceRuntime:
     def synchronize(self) -> None:
         recorder().wait()
 
+    def array_of(self, value: Any, reason: str) -> Any:
+        return recorder().array_of(value, reason)
+
     def stats(self) -> dict[str, Any]:
         return counters.as_dict()
 

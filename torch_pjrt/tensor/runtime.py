@@ -64,6 +64,9 @@ class Runtime(Protocol):
     def memory_limit(self) -> int:
         """Bytes of memory that the device has."""
 
+    def array_of(self, value: Any, reason: str) -> Any:
+        """The jax.Array of a Value; starts the pending work that makes it."""
+
     def platform(self) -> str:
         """The PJRT platform: "cpu", "tpu", "cuda", ..."""
 

@@ -13,6 +13,7 @@ import torch
 from torch_pjrt.errors import InvalidOperandError
 from torch_pjrt.ops.dtypes import FROM_NUMPY, TO_NUMPY
 from torch_pjrt.program.program import out_spec, spec
+from torch_pjrt.tensor import runtime
 from torch_pjrt.tensor.layout import contiguous_strides
 from torch_pjrt.tensor.storage import READY, Value, aval_of_tensor, cell_of, make_tensor
 
@@ -76,8 +77,6 @@ def to_jax(tensor: torch.Tensor) -> Any:
 
     The array stays valid and unchanged whatever is later written to the tensor. Raises InvalidOperandError for a CPU tensor.
     """
-    from torch_pjrt.dispatch.fused import recorder
-
     if tensor.device.type == "cpu":
         raise InvalidOperandError("to_jax takes a tensor on the device", todo='Move it first: x.to("pjrt").')
     tensor = tensor.detach().resolve_conj().resolve_neg()
@@ -85,7 +84,7 @@ def to_jax(tensor: torch.Tensor) -> Any:
     if aval.plan is not None:
         tensor = torch.ops.aten.clone.default(tensor, memory_format=torch.contiguous_format)
         value = cell_of(tensor).value
-    array = recorder().array_of(value, "to_jax")
+    array = runtime.runtime().array_of(value, "to_jax")
     value = cell_of(tensor).value
     value.shared = True
     return array

@@ -1,6 +1,7 @@
 """Operators of our own, torch.ops.pjrt.*: what several ATen operators are made of, with a schema so that they bind alike.
 
-Owns their definition, and the ATen operators that are just one of them plus writes: training batch norm.
+Owns their definition, and the ATen operators that are one row plus writes that the row cannot say: training batch norm,
+rrelu with its noise.
 """
 
 from __future__ import annotations
@@ -71,7 +72,42 @@ def legit_batch_norm(input: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, ...
     return native_batch_norm(input, *rest)
 
 
-KERNELS = {"native_batch_norm": native_batch_norm, "_native_batch_norm_legit": legit_batch_norm}
+def _rrelu(self: torch.Tensor, noise: torch.Tensor, *rest: Any, **kwargs: Any) -> tuple[Any, Any]:
+    """One step of rrelu with its slopes written to noise; gives the result's OutSpec and Value."""
+    from torch_pjrt.dispatch.table import row_kernel
+
+    template, outs = row_kernel("aten::rrelu_with_noise_functional.default").step((self, noise, *rest), kwargs)
+    store(noise, template.outs[1], outs[1], "rrelu_with_noise")
+    return template.outs[0], outs[0]
+
+
+def rrelu_with_noise(*args: Any, **kwargs: Any) -> torch.Tensor:
+    """Leaky ReLU with random slopes, which are written to noise."""
+    return make_tensor(*_rrelu(*args, **kwargs))
+
+
+def rrelu_with_noise_(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """The same in place."""
+    store(self, *_rrelu(self, *args, **kwargs), "rrelu_with_noise_")
+    return self
+
+
+def rrelu_with_noise_out(*args: Any, out: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+    """The same into `out`."""
+    result, value = _rrelu(*args, **kwargs)
+    if out.shape != result.size:
+        out.resize_(result.size)
+    store(out, result, value, "rrelu_with_noise")
+    return out
+
+
+KERNELS = {
+    "native_batch_norm": native_batch_norm,
+    "_native_batch_norm_legit": legit_batch_norm,
+    "rrelu_with_noise": rrelu_with_noise,
+    "rrelu_with_noise_": rrelu_with_noise_,
+    "rrelu_with_noise.out": rrelu_with_noise_out,
+}
 
 
 def register(library: torch.library.Library) -> None:

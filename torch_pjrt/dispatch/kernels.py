@@ -112,8 +112,11 @@ def inplace(op: OpOverload, kernel: RowKernel) -> Kernel:
     positions = schema_of(op).writes
     step = kernel.step
     name = op._schema.name
+    own = _own_defaults(op, kernel.op)
 
     def run(*args: Any, **kwargs: Any) -> Any:
+        if len(args) < len(own):
+            args = (*args, *own[len(args) :])
         template, outs = step(args, kwargs)
         for position, out, value in zip(positions, template.outs, outs, strict=False):
             target = args[position]
@@ -125,6 +128,13 @@ def inplace(op: OpOverload, kernel: RowKernel) -> Kernel:
         return args[positions[0]]
 
     return run
+
+
+def _own_defaults(op: OpOverload, twin: OpOverload) -> tuple[Any, ...]:
+    """The in-place overload's positional defaults, if its twin lacks one of them (bernoulli_'s p); else nothing."""
+    given = [a for a in schema_of(op).arguments if not a.kwarg_only]
+    theirs = {a.name: a.default for a in schema_of(twin).arguments}
+    return () if all(theirs.get(a.name) == a.default for a in given) else tuple(a.default for a in given)
 
 
 def store(target: torch.Tensor, out: OutSpec, value: Value, name: str) -> None:

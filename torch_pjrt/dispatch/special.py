@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from torch_pjrt.dispatch.bits import plain
 from torch_pjrt.dispatch.fused import recorder
 from torch_pjrt.errors import InvalidOperandError
 from torch_pjrt.ops.schema import find_overload
@@ -128,15 +129,6 @@ def resize_(self: torch.Tensor, size: list[int], *, memory_format: Any = None) -
 # -- copies ------------------------------------------------------------------------------------------------------------
 
 
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor with conj and neg bits worked out."""
-    if tensor.is_conj():
-        tensor = aten.conj_physical.default(torch._conj(tensor))
-    if tensor.is_neg():
-        tensor = aten.neg.default(torch._neg_view(tensor))
-    return tensor
-
-
 @kernel("copy_", "_copy_from_and_resize")
 def copy_(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     """Copy between any two of host and device, with torch's broadcast and cast."""
@@ -145,18 +137,18 @@ def copy_(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> 
     if self.device.type == "cpu":
         if src.device.type == "cpu":
             return aten.copy_.default(self, src, non_blocking)  # type: ignore[no-any-return]
-        self.copy_(transfer.to_cpu(recorder(), _plain(src), "copy to cpu"))
+        self.copy_(transfer.to_cpu(recorder(), plain(src), "copy to cpu"))
         return self
     if self.is_conj():
         copy_(torch._conj(self), src.conj().resolve_conj())
         return self
     if self.is_neg():
-        copy_(torch._neg_view(self), aten.neg(_plain(src)))
+        copy_(torch._neg_view(self), aten.neg(plain(src)))
         return self
     if src.device.type == "cpu":
         _from_host(self, src)
     elif src.device.type == self.device.type:
-        value, aval, starts = aval_of_tensor(_plain(src))
+        value, aval, starts = aval_of_tensor(plain(src))
         if value.index == UNFILLED:
             value = recorder().usable(value)
         write_value(recorder(), self, value, aval, starts)
@@ -212,8 +204,8 @@ def _to_copy(
     """x.to(...): to the host, or to another dtype or memory format on the device."""
     if device is not None and torch.device(device).type != _ours():
         if torch.device(device).type != "cpu":
-            return transfer.to_cpu(recorder(), _plain(self)).to(device, dtype=dtype)
-        host = transfer.to_cpu(recorder(), _plain(self))
+            return transfer.to_cpu(recorder(), plain(self)).to(device, dtype=dtype)
+        host = transfer.to_cpu(recorder(), plain(self))
         keep = memory_format if memory_format is not None else torch.preserve_format
         return host.to(dtype=dtype or self.dtype, memory_format=keep)
     if device is not None:
@@ -226,6 +218,7 @@ def _to_copy(
 @kernel("clone")
 def clone(self: torch.Tensor, *, memory_format: torch.memory_format | None = None) -> torch.Tensor:
     """A copy that shares the (immutable) value until either side is written: free for a dense tensor."""
+    self = plain(self)
     value, aval, starts = aval_of_tensor(self)
     dense = torch.empty_like(
         torch.empty_strided(self.shape, self.stride(), device="meta"), memory_format=memory_format or torch.preserve_format
@@ -248,7 +241,7 @@ def clone(self: torch.Tensor, *, memory_format: torch.memory_format | None = Non
 @kernel("_local_scalar_dense")
 def local_scalar(self: torch.Tensor) -> int | float | bool | complex:
     """x.item(): one value read on the host."""
-    return aten._local_scalar_dense.default(transfer.to_cpu(recorder(), _plain(self), "item"))  # type: ignore[no-any-return]
+    return aten._local_scalar_dense.default(transfer.to_cpu(recorder(), plain(self), "item"))  # type: ignore[no-any-return]
 
 
 @kernel("equal")

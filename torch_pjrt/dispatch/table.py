@@ -12,6 +12,7 @@ import torch
 from torch._ops import OpOverload
 
 from torch_pjrt.dispatch import attention, data_dependent, foreach, internal, special, views
+from torch_pjrt.dispatch.bits import left_to_us, resolving
 from torch_pjrt.dispatch.kernels import RowKernel, functional, inplace, out_variant
 from torch_pjrt.ops.registry import Row, load_rows
 from torch_pjrt.ops.schema import RENAMED_TWINS, find_overload, functional_twin, schema_of
@@ -55,6 +56,8 @@ def _register_row(library: torch.library.Library, row: Row, taken: set[str]) -> 
         taken.add(name)
         make: Any = inplace if schema.writes and not schema.is_out else out_variant
         run = make(overload, kernel) if schema.writes else functional(kernel)
+        if left_to_us(overload.name()):
+            run = resolving(overload, run)
         library.impl(name.removeprefix("aten::").removesuffix(".default"), run, "PrivateUse1")
 
 
@@ -62,8 +65,8 @@ def fill() -> None:
     """Register everything. Called once."""
     library = torch.library.Library("aten", "IMPL")  # noqa: TOR901 - lives as long as the process
     _libraries.append(library)
-    taken = {f"aten::{n}" if "." in n else f"aten::{n}.default" for n in (*special.KERNELS, *data_dependent.KERNELS)}
-    taken |= {f"aten::{n}" for n in views.VIEW_OPS} | {f"aten::{n}.default" for n in (*internal.KERNELS, *attention.KERNELS)}
+    own = (*special.KERNELS, *data_dependent.KERNELS, *internal.KERNELS, *attention.KERNELS, *views.VIEW_OPS)
+    taken = {f"aten::{n}" if "." in n else f"aten::{n}.default" for n in own}
     internal.define()
     for row in load_rows().values():
         if row.name.startswith("aten::"):

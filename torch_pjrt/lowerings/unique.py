@@ -154,7 +154,8 @@ def unique(self: Array, sorted: bool = True, return_inverse: bool = False) -> Dy
 def _rows(x: Array, dim: int) -> Array:
     """x as [size of dim, everything else]."""
     order = (dim, *(d for d in range(x.ndim) if d != dim))
-    return lax.reshape(lax.transpose(x, order), (x.shape[dim], x.size // max(x.shape[dim], 1)))
+    rest = math.prod(n for d, n in enumerate(x.shape) if d != dim)
+    return lax.reshape(lax.transpose(x, order), (x.shape[dim], rest))
 
 
 def _along(x: Array, dim: int, result: Dynamic) -> Dynamic:

@@ -261,3 +261,37 @@ def _refuse_empty(op: Any) -> Any:
 
 for _name in ("max", "min", "argmax", "argmin", "aminmax"):
     meta_override(f"aten::{_name}.default")(_refuse_empty(getattr(torch.ops.aten, _name).default))
+
+
+def column_major(x: Tensor) -> Tensor:
+    """An empty tensor of x's shape whose matrices are stored by columns, as LAPACK leaves them."""
+    return torch.empty_like(x.mT, memory_format=torch.contiguous_format).mT
+
+
+@meta_override("aten::_linalg_svd.default")
+def linalg_svd(A: Tensor, full_matrices: bool = False, compute_uv: bool = True, **kwargs: Any) -> tuple[Tensor, ...]:
+    """U and V^H by columns (torch's own kernel answers for another device's library)."""
+    u, s, vh = torch.ops.aten._linalg_svd.default(A, full_matrices, compute_uv)
+    return u, s, column_major(vh) if vh.dim() > 1 else vh
+
+
+@meta_override("aten::linalg_eig.default")
+def linalg_eig(self: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvectors by columns."""
+    values, vectors = torch.ops.aten.linalg_eig.default(self)
+    return values, column_major(vectors)
+
+
+@meta_override("aten::nonzero_static.default")
+def nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """[size, rank], row-major."""
+    return self.new_empty((size, self.dim()), dtype=torch.int64)
+
+
+@meta_override("aten::max_unpool2d.default")
+def max_unpool2d(self: Tensor, indices: Tensor, output_size: list[int]) -> Tensor:
+    """In self's memory format."""
+    out = torch.ops.aten.max_unpool2d.default(self, indices, output_size)
+    like = self if self.dim() == 4 else self.unsqueeze(0)
+    channels_last = self.dim() == 4 and like.is_contiguous(memory_format=torch.channels_last) and not like.is_contiguous()
+    return out.contiguous(memory_format=torch.channels_last) if channels_last else out

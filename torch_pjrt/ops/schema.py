@@ -110,8 +110,8 @@ def find_overload(name: str) -> OpOverload | None:
         return None
 
 
-# In-place operators whose functional twin has a name of its own.
-RENAMED_TWINS = {"normal_": "normal_functional"}
+# In-place and out= operators whose functional twin has a name of its own.
+RENAMED_TWINS = {"normal_": "normal_functional", "conj_physical": "_conj_physical", "conj_physical_": "_conj_physical"}
 
 
 @lru_cache(maxsize=None)

@@ -40,6 +40,11 @@ def user_line(depth: int = 2) -> Line:
     return None
 
 
+def user_code(code: CodeType) -> bool:
+    """Whether code is the user's: outside torch, JAX and this package."""
+    return not _is_inside(code)
+
+
 def show(line: Line) -> str | None:
     """ "file.py:12 in train" """
     if line is None:

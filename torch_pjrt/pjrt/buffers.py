@@ -31,11 +31,12 @@ def to_host(array: Any) -> np.ndarray[Any, Any]:
     return np.asarray(array)
 
 
-def words_for(kinds: str) -> Callable[[Sequence[Any]], np.ndarray[Any, Any]]:
+def words_for(kinds: str, narrow: bool = False) -> Callable[[Sequence[Any]], np.ndarray[Any, Any]]:
     """A function that packs numbers of these kinds as the uint32 vector that program/evaluate.py decodes."""
     if not kinds:
         return lambda numbers: _NO_WORDS
-    pack = struct.Struct("=" + "".join(_FORMATS[k] for k in kinds)).pack
+    formats = {**_FORMATS, "f": "f4x", "c": "ff8x"} if narrow else _FORMATS
+    pack = struct.Struct("=" + "".join(formats[k] for k in kinds)).pack
     if "c" in kinds or "s" in kinds:
 
         def flat(numbers: Sequence[Any]) -> np.ndarray[Any, Any]:

@@ -16,12 +16,14 @@ from torch_pjrt.errors import MissingPluginError
 
 # Our names for platforms, and the names under which JAX plugins register.
 ALIASES = {"rocm": ("rocm", "gpu"), "cuda": ("cuda", "gpu"), "tpu": ("tpu",), "cpu": ("cpu",), "neuron": ("neuron",)}
+# Platforms whose compiler has no float64: 0-d operands go to them as float32.
+NARROW_PLATFORMS = frozenset({"neuron"})
 EXTRAS = {"tpu": "tpu", "cuda": "cuda13", "rocm": "rocm7", "oneapi": "oneapi", "xpu": "oneapi"}
 
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """The device and what it is. `float64_numbers`: whether 0-d operands may be packed as float64."""
+    """The device and what it is."""
 
     device: Any
     platform: str

@@ -25,7 +25,7 @@ from torch_pjrt.errors import CompileError, OutOfMemoryError, PjrtError, Recompi
 from torch_pjrt.logs import logger
 from torch_pjrt.pjrt import cache, jax_compat
 from torch_pjrt.pjrt.buffers import words_for
-from torch_pjrt.pjrt.client import chip
+from torch_pjrt.pjrt.client import NARROW_PLATFORMS, chip
 from torch_pjrt.program.evaluate import NUMBER_WORDS, evaluate
 from torch_pjrt.program.fingerprint import changes, program_text
 from torch_pjrt.program.program import Program
@@ -44,7 +44,7 @@ class Executable:
         if program.checked:
             outputs.append(((), np.dtype(np.int32)))
         self.program = program
-        self.pack = words_for(program.number_kinds)
+        self.pack = words_for(program.number_kinds, chip().platform in NARROW_PLATFORMS)
         self.checked = program.checked
         self.call = jax_compat.make_call(
             loaded, len(program.in_specs) + 1, outputs, chip().device, program.steps[-1][0].row.name
@@ -121,19 +121,12 @@ def _from_disk(program: Program, key: str) -> Executable | None:
 def _compile(program: Program, precision: str, disk_key: str, where: list[str | None]) -> Executable:
     begin = time.perf_counter()
     device = chip().device
-    sharding = jax.sharding.SingleDeviceSharding(device)
-    words = sum(NUMBER_WORDS[k] for k in program.number_kinds)
-    shapes = [jax.ShapeDtypeStruct((words,), np.uint32, sharding=sharding)]
-    shapes += [jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding) for s in program.in_specs]
-    donate = tuple(i + 1 for i in program.donate)
+    names = [f"{t.row.name.removeprefix('aten::')}@{_place(w)}" for (t, _), w in zip(program.steps, where)]  # noqa: B905
     try:
-        with jax.enable_x64(True), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
-            function = evaluate(program, _precision(precision))
-            function.__name__ = f"program_{len(program.steps)}_ops"
-            lowered = jax.jit(function, donate_argnums=donate, keep_unused=True).lower(*shapes)
-            _dump(disk_key, lowered)
-            loaded = jax_compat.loaded_executable(lowered.compile())
+        lowered = lower(program, precision, device, names if settings.dump else None)
+        compiled = lowered.compile()
+        _dump(disk_key, lowered, compiled, where)
+        loaded = jax_compat.loaded_executable(compiled)
     except PjrtError as error:
         error.args = (f"{error.args[0]}\n  at {_lines(where)}",)
         raise
@@ -147,12 +140,47 @@ def _compile(program: Program, precision: str, disk_key: str, where: list[str | 
     return executable
 
 
-def _dump(key: str, lowered: Any) -> None:
-    """Write a program's StableHLO where the setting `dump` says."""
-    if settings.dump:
-        folder = Path(settings.dump).expanduser()
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{key[:16]}.mlir").write_text(lowered.as_text(), encoding="utf-8")
+def lower(
+    program: Program, precision: str, device: Any, scopes: Sequence[str] | None = None, platform: str | None = None
+) -> Any:
+    """A Program lowered to StableHLO for a device, which may be of a chip that is not here.
+
+    scopes: a name per step, found again in the compiler's texts; platform: lower for this one, whatever the device is.
+    """
+    sharding = jax.sharding.SingleDeviceSharding(device)
+    words = sum(NUMBER_WORDS[k] for k in program.number_kinds)
+    shapes = [jax.ShapeDtypeStruct((words,), np.uint32, sharding=sharding)]
+    shapes += [jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding) for s in program.in_specs]
+    donate = tuple(i + 1 for i in program.donate)
+    narrow = (platform or device.platform) in NARROW_PLATFORMS
+    function = evaluate(program, precision_of(precision), scopes, narrow)
+    function.__name__ = f"program_{len(program.steps)}_ops"
+    with jax.enable_x64(True), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+        jitted = jax.jit(function, donate_argnums=donate, keep_unused=True)
+        if platform is None:
+            return jitted.lower(*shapes)
+        return jitted.trace(*shapes).lower(lowering_platforms=(platform,))
+
+
+def _dump(key: str, lowered: Any, compiled: Any, where: Sequence[str | None]) -> None:
+    """Write what a program was and became where the setting `dump` says: StableHLO, optimised HLO, the lines of its ops."""
+    if not settings.dump:
+        return
+    folder = Path(settings.dump).expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {
+        "stablehlo.mlir": lowered.as_text(debug_info=True),
+        "hlo.txt": compiled.as_text() or "",
+        "lines.txt": "".join(f"{i}: {w or 'autograd'}\n" for i, w in enumerate(where)),
+    }
+    for suffix, text in texts.items():
+        (folder / f"{key[:16]}.{suffix}").write_text(text, encoding="utf-8")
+
+
+def _place(where: str | None) -> str:
+    """ "file.py:12" of a line as the user is shown it."""
+    return where.split(" in ")[0].replace("\\", "/").split("/")[-1] if where else "autograd"
 
 
 def _save(key: str, loaded: Any, device: Any) -> None:
@@ -162,7 +190,8 @@ def _save(key: str, loaded: Any, device: Any) -> None:
         _log.warning("cannot serialise an executable: %s", error)
 
 
-def _precision(name: str) -> Any:
+def precision_of(name: str) -> Any:
+    """What torch.get_float32_matmul_precision() says, as JAX has it."""
     return {"highest": jax.lax.Precision.HIGHEST, "high": jax.lax.Precision.HIGH}.get(name, jax.lax.Precision.DEFAULT)
 
 

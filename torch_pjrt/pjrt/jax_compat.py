@@ -81,3 +81,14 @@ def jaxlib_version() -> str:
     import jaxlib.version
 
     return str(jaxlib.version.__version__)
+
+
+def hlo_costs(lowered: Any) -> dict[str, float]:
+    """Flops and bytes of a lowered function as it is written, before any compiler has changed it."""
+    module = lowered.compiler_ir("hlo").as_hlo_module()
+    return dict(_jax.hlo_module_cost_analysis(jax.local_devices(backend="cpu")[0].client, module))
+
+
+def serialize_absent(compiled: Any) -> bytes:
+    """An executable for a chip that is not here, as bytes of its plugin's own format."""
+    return bytes(compiled._executable.xla_executable.serialize())

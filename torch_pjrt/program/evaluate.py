@@ -26,8 +26,11 @@ NUMBER_WORDS = {"i": 2, "f": 2, "b": 2, "c": 4, "s": 4}
 _DTYPES = {"i": np.int64, "f": np.float64, "c": np.complex128, "b": np.bool_}
 
 
-def decode_numbers(words: Array, kinds: str) -> list[Array]:
-    """The 0-d operands packed in a uint32 vector (see pjrt/buffers.py), as int64, float64, complex128, bool, uint32[4]."""
+def decode_numbers(words: Array, kinds: str, narrow: bool = False) -> list[Array]:
+    """The 0-d operands packed in a uint32 vector (see pjrt/buffers.py), as int64, float64, complex128, bool, uint32[4].
+
+    narrow: floats are float32 (in the first words of their places), complex ones complex64.
+    """
     out, at = [], 0
     for kind in kinds:
         width = NUMBER_WORDS[kind]
@@ -37,6 +40,10 @@ def decode_numbers(words: Array, kinds: str) -> list[Array]:
             out.append(part)
         elif kind == "b":
             out.append(lax.ne(lax.index_in_dim(part, 0, 0, False), np.uint32(0)))
+        elif narrow and kind in "fc":
+            floats = lax.bitcast_convert_type(part, np.float32)
+            first = lax.index_in_dim(floats, 0, 0, False)
+            out.append(first if kind == "f" else lax.complex(first, lax.index_in_dim(floats, 1, 0, False)))
         elif kind == "c":
             pairs = lax.bitcast_convert_type(lax.reshape(part, (2, 2)), np.float64)
             out.append(lax.complex(lax.index_in_dim(pairs, 0, 0, False), lax.index_in_dim(pairs, 1, 0, False)))
@@ -230,12 +237,13 @@ def _named(scope: str) -> Iterator[None]:
 
 
 def evaluate(
-    program: Program, precision: Any = None, scopes: Sequence[str] | None = None
+    program: Program, precision: Any = None, scopes: Sequence[str] | None = None, narrow: bool = False
 ) -> Callable[..., tuple[Array, ...]]:
     """The Program as a function (words, *payloads) -> outputs; the check's int32 comes last when there is one."""
 
     def run(words: Array, *inputs: Array) -> tuple[Array, ...]:
-        outputs, bad = run_steps(program, decode_numbers(words, program.number_kinds), inputs, precision, scopes)
+        numbers = decode_numbers(words, program.number_kinds, narrow)
+        outputs, bad = run_steps(program, numbers, inputs, precision, scopes)
         if program.checked:
             outputs.append(lax.convert_element_type(bad, np.int32))
         return tuple(outputs)

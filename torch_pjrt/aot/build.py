@@ -1,0 +1,171 @@
+"""torch_pjrt.aot.compile: a model or its whole training step, compiled for a chip that need not be here.
+
+The Program comes from export/trace.py, its lowering is the one that the device itself uses, the compilers come from
+pjrt/targets.py. Owns the order of those and the reading of what a compiler answers.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import torch
+
+from torch_pjrt._version import __version__
+from torch_pjrt.aot import report as words
+from torch_pjrt.aot import trainium
+from torch_pjrt.aot.report import Memory, Report
+from torch_pjrt.errors import BadSettingError, PjrtError
+from torch_pjrt.export.trace import Traced, trace
+from torch_pjrt.pjrt import jax_compat, targets
+from torch_pjrt.pjrt.compiler import lower
+from torch_pjrt.tensor.runtime import runtime
+
+MODES = ("infer", "train")
+_SCOPE = re.compile(r"[\w.]+@[\w.\-]+(?::\d+)?")
+
+
+def compile(
+    model: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    target: str = "cpu",
+    mode: str = "infer",
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    optimizer: Callable[[list[torch.Tensor]], torch.optim.Optimizer] | None = None,
+) -> Report:
+    """Compile a model for a target and say what came of it. Nothing is run, and weights may be on the meta device.
+
+    mode: "infer" (the model in eval mode), or "train" (in training mode: loss, backward and one step of the optimizer, in which
+    parameters and optimizer state are overwritten). loss: function of the model's result; without it the result's `loss`, else
+    the mean square of what it gives. optimizer: function of the parameters; without it AdamW.
+    Raises MissingPluginError, with the command that installs it, when the target's compiler is not here. What stands in the
+    program's own way is in the report; `report.check()` raises it.
+    """
+    return compile_all(model, args, kwargs, targets_=(target,), mode=mode, loss=loss, optimizer=optimizer)[0]
+
+
+def compile_all(
+    model: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    targets_: Sequence[str],
+    mode: str = "infer",
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    optimizer: Callable[[list[torch.Tensor]], torch.optim.Optimizer] | None = None,
+) -> list[Report]:
+    """As compile, for several targets; the model is recorded once."""
+    if mode not in MODES:
+        raise BadSettingError(f"there is no mode {mode!r}", todo=f"Choose one of {', '.join(MODES)}.")
+    devices = {name: targets.device_for(name) for name in targets_}
+    runtime()  # the package's own troubles are not the model's
+    begin = time.perf_counter()
+    try:
+        traced = _traced(model, args, kwargs, mode, loss, optimizer)
+    except Exception as error:  # noqa: BLE001 - the model's own errors are the answer
+        return [_refused(Report(name, mode, trace_seconds=time.perf_counter() - begin), error) for name in targets_]
+    seconds = time.perf_counter() - begin
+    reports = []
+    for name, device in devices.items():
+        report = Report(name, mode, trace_seconds=seconds, ops=len(traced.program.steps), versions=_versions())
+        report.parameters = sum(torch.Size(i.size).numel() for i in traced.inputs if i.kind == "parameter")
+        row = targets.target(name)
+        report.chip_memory, report.note = row.memory, row.note
+        try:
+            _compile(report, traced, row, device)
+        except Exception as error:  # noqa: BLE001 - compilers raise their own types
+            _refused(report, error, traced)
+        reports.append(report)
+    return reports
+
+
+def _traced(model: Any, args: Any, kwargs: Any, mode: str, loss: Any, optimizer: Any) -> Traced:
+    if not isinstance(model, torch.nn.Module):
+        return trace(model, args, kwargs, train=mode == "train", loss=loss, optimizer=optimizer)
+    before = {name: module.training for name, module in model.named_modules()}
+    model.train(mode == "train")
+    try:
+        return trace(model, args, kwargs, train=mode == "train", loss=loss, optimizer=optimizer)
+    finally:
+        for name, module in model.named_modules():
+            module.training = before[name]
+
+
+def _compile(report: Report, traced: Traced, row: targets.Target, device: Any) -> None:
+    precision = torch.get_float32_matmul_precision()
+    is_lint = row.platform == "neuron"
+    report.lowered = lower(traced.program, precision, device, traced.scopes(), row.platform if is_lint else None)
+    costs = jax_compat.hlo_costs(report.lowered)
+    report.cost.flops, report.cost.bytes = costs.get("flops"), costs.get("bytes accessed")
+    if is_lint:
+        found = trainium.lint(report.lowered.compiler_ir("stablehlo"))
+        report.findings = [_with_line(f, traced) for f in found]
+        report.verdict = words.FINDINGS if found else words.CLEAN
+        return
+    begin = time.perf_counter()
+    report.compiled = report.lowered.compile()
+    report.compile_seconds = time.perf_counter() - begin
+    stats = report.compiled.memory_analysis()
+    if stats is not None:
+        report.memory = Memory(
+            arguments=stats.argument_size_in_bytes,
+            outputs=stats.output_size_in_bytes,
+            temporaries=stats.temp_size_in_bytes,
+            code=stats.generated_code_size_in_bytes,
+            reused=stats.alias_size_in_bytes,
+        )
+    costs = report.compiled.cost_analysis() or {}
+    report.cost.compiler_flops, report.cost.compiler_bytes = costs.get("flops"), costs.get("bytes accessed")
+    estimate = costs.get("optimal_seconds")
+    report.cost.compiler_seconds = estimate if estimate is not None and estimate > 0 else None
+    fits = report.memory is None or row.memory is None or report.memory.total <= row.memory
+    report.verdict = words.COMPILES if fits else words.TOO_LARGE
+
+
+def _with_line(finding: trainium.Finding, traced: Traced) -> trainium.Finding:
+    where = traced.where(finding.scope) if finding.scope else None
+    return trainium.Finding(finding.rule, finding.op, finding.text, finding.scope, where)
+
+
+def _refused(report: Report, error: Exception, traced: Traced | None = None) -> Report:
+    """The report of a program that could not be recorded, lowered or compiled, with the user's line if the error has one."""
+    text = "\n".join((f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())))
+    report.error = text
+    report.verdict = words.TOO_LARGE if "RESOURCE_EXHAUSTED" in text or "Ran out of memory" in text else words.REFUSED
+    if isinstance(error, PjrtError):
+        report.where = error.where
+    if report.where is None and traced is not None:
+        for scope in _SCOPE.findall(text):
+            report.where = traced.where(scope)
+            if report.where:
+                break
+    if report.where is None and traced is None:
+        report.where = _line_of(error)
+    return report
+
+
+def _line_of(error: Exception) -> str | None:
+    """The innermost line outside torch and this package at which an error was raised."""
+    from torch_pjrt.dispatch.lines import show, user_code
+
+    found = None
+    at = error.__traceback__
+    while at is not None:
+        if user_code(at.tb_frame.f_code):
+            found = show((at.tb_frame.f_code, at.tb_lasti))
+        at = at.tb_next
+    return found
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "torch_pjrt": __version__,
+        "torch": torch.__version__,
+        "jax": jax.__version__,
+        "jaxlib": jax_compat.jaxlib_version(),
+    }

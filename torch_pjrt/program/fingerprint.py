@@ -22,7 +22,7 @@ def program_text(program: Program) -> str:
 def changes(program: Program, where: Sequence[str | None]) -> str:
     """Why this Program was not known: first of its ops, other operands than before, or other results wanted."""
     ops = tuple(template.row.name for template, _ in program.steps)
-    operands = tuple(str(template.avals) for template, _ in program.steps)
+    operands = tuple(f"{list(t.avals)} -> {[o.spec for o in t.outs]}" for t, _ in program.steps)
     known = _seen.setdefault(ops, set())
     line = next((w for w in where if w), "autograd")
     short = ", ".join(dict.fromkeys(name.removeprefix("aten::") for name in ops[:4]))

@@ -1,6 +1,6 @@
 """Prints the table of ./dev bench: host cost, training steps and first steps, as ratios against CPU torch by turns.
 
-    python -m benchmarks [--quick] [--json PATH]
+python -m benchmarks [--quick] [--json PATH]
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def main() -> None:
     repeats = 5 if args.quick else 15
     results: dict[str, float] = {}
     console = rich.console.Console()
-    table = rich.table.Table("measurement", "value", "aim", title=f"torch-pjrt on {torch.get_num_threads()} CPU threads")
+    table = rich.table.Table(
+        "measurement", "value", "aim", title=f"torch-pjrt on {torch.get_num_threads()} CPU threads"
+    )
 
     def add(name: str, value: float, unit: str, aim: str) -> None:
         results[name] = value
@@ -46,7 +48,12 @@ def main() -> None:
     add("host cost per op, fused", host_cost("fused"), "us", "at most 8 us")
     add("host cost per op, strict", host_cost("strict"), "us", "")
     add("host cost per op, CPU torch", cpu_cost(), "us", "")
-    for name, layers, label in (("mlp", 0, "mlp"), ("gpt", 4, "gpt-4"), ("gpt", 12, "gpt-12"), ("resnet18", 0, "resnet18")):
+    for name, layers, label in (
+        ("mlp", 0, "mlp"),
+        ("gpt", 4, "gpt-4"),
+        ("gpt", 12, "gpt-12"),
+        ("resnet18", 0, "resnet18"),
+    ):
         add(f"step of {label} / CPU torch", step_ratio(name, layers, repeats), "x", f"at most {AIMS[label]}x")
     if not args.quick:
         cold, warm = {}, {}

@@ -1,6 +1,6 @@
 """Seconds until a model's first training step is done, in a fresh process: with an empty disk cache, then with a warm one.
 
-    python -m benchmarks.first_step gpt 12       prints one number (used by __main__)
+python -m benchmarks.first_step gpt 12       prints one number (used by __main__)
 """
 
 from __future__ import annotations

@@ -174,7 +174,9 @@ def _stand_ins(args: Sequence[Any]) -> tuple[list[Any], list[Value], list[int]]:
         value = Value(cell.value.spec, READY)
         storage = new_storage(value, arg.untyped_storage().nbytes())
         with torch.no_grad():
-            out.append(tensor_over(storage, tuple(arg.shape), tuple(arg.stride()), arg.storage_offset(), arg.dtype))
+            out.append(
+                tensor_over(storage, tuple(arg.shape), tuple(arg.stride()), int(arg.storage_offset()), arg.dtype)
+            )
         inputs.append(value)
         positions.append(position)
     return out, inputs, positions
@@ -245,11 +247,9 @@ def _assemble(
 def _output(item: Any, storages: dict[int, int], numbering: dict[Value, int]) -> Output:
     if not isinstance(item, torch.Tensor) or item.device.type == "cpu":
         return Output(constant=item)
-    place = (tuple(item.shape), tuple(item.stride()), item.storage_offset(), item.dtype)
+    place = (tuple(item.shape), tuple(item.stride()), int(item.storage_offset()), item.dtype)
     cell = cell_of(item)
     argument = storages.get(id(cell), -1)
     if argument >= 0:
         return Output(place=place, input=argument)
     return Output(place=place, value=numbering[cell.value])
-
-

@@ -46,7 +46,9 @@ def _cond(pred: Any, operands: list[Any], numbers: list[Any], constants: list[An
     return lax.cond(lax.reshape(pred, ()), yes, no, *operands)
 
 
-def _while(operands: list[Any], numbers: list[Any], constants: list[Any], bodies: tuple[Body, ...], carried: int) -> Any:
+def _while(
+    operands: list[Any], numbers: list[Any], constants: list[Any], bodies: tuple[Body, ...], carried: int
+) -> Any:
     test, body = bodies
     fixed = operands[carried:]
 
@@ -76,12 +78,20 @@ def _scan(
 COND, WHILE, SCAN = Row("hop::cond", _cond), Row("hop::while_loop", _while), Row("hop::scan", _scan)
 
 
-def _body(function: Callable[..., Any], args: Sequence[torch.Tensor], numbers: list[Any], kinds: list[str], constants: list[Value]) -> tuple[Body, Captured]:
+def _body(
+    function: Callable[..., Any],
+    args: Sequence[torch.Tensor],
+    numbers: list[Any],
+    kinds: list[str],
+    constants: list[Value],
+) -> tuple[Body, Captured]:
     """Capture a body on contiguous operands; its numbers and constants are added to the step's."""
 
     def dense(*xs: Any) -> list[torch.Tensor]:
         out = function(*xs)
-        return [t.clone(memory_format=torch.contiguous_format) for t in (out if isinstance(out, (tuple, list)) else [out])]
+        return [
+            t.clone(memory_format=torch.contiguous_format) for t in (out if isinstance(out, (tuple, list)) else [out])
+        ]
 
     captured = capture(dense, args)
     if captured.random or captured.writes:
@@ -208,7 +218,9 @@ def _choose(op: Any, ours: Callable[..., Any]) -> Callable[..., Any]:
     eager = op.py_kernels[torch._C.DispatchKey.CompositeExplicitAutograd]
 
     def run(*args: Any) -> Any:
-        if recorder().capturing and all(isinstance(t, torch.Tensor) for part in args if isinstance(part, (list, tuple)) for t in part):
+        if recorder().capturing and all(
+            isinstance(t, torch.Tensor) for part in args if isinstance(part, (list, tuple)) for t in part
+        ):
             return ours(*args)
         return eager(*args)
 

@@ -205,5 +205,3 @@ def register(library: torch.library.Library) -> None:
         known = row.name.startswith("aten::") and find_overload(row.name) is not None
         if row.dynamic and known and short not in KERNELS:
             library.impl(short, dynamic(row.name), "PrivateUse1")
-
-

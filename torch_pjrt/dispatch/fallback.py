@@ -76,6 +76,8 @@ def _write_back(target: Any, new: Any) -> None:
     elif isinstance(target, torch.Tensor):
         if target.shape != new.shape:
             target.resize_(new.shape)
+            if torch.empty_like(new, device="meta").stride() == new.stride():  # dense, in whatever order
+                target.as_strided_(new.shape, new.stride())
         target.copy_(new)
 
 
@@ -89,16 +91,17 @@ def on_cpu(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     _allow(name)
     ours = torch.device(torch._C._get_privateuse1_backend_name(), 0)
     pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+    written = {id(t) for t in _written(op, args, kwargs)}
 
     def down(x: Any) -> Any:
         if not _is_device(x):
             return torch.device("cpu") if isinstance(x, torch.device) and x.type == ours.type else x
         host = to_cpu(recorder(), x, f"fallback of {name}")
+        host = host.clone() if id(x) in written else host  # an out= argument may have to grow
         pairs.append((x, host))
         return host
 
     host_args, host_kwargs = tree_map(down, (args, kwargs))
-    written = {id(t) for t in _written(op, args, kwargs)}
     try:
         with stand_in(op, host_args, host_kwargs) as (host_args, host_kwargs):
             result = op(*host_args, **host_kwargs)
@@ -142,7 +145,9 @@ def _allow(name: str) -> None:
             todo="Set TORCH_PJRT_CPU_FALLBACK=warn to allow it, or write it with other operators.",
         )
     if policy == "warn" and name not in counters.fallbacks:
-        warnings.warn(f"{name} has no lowering and runs on the CPU (said once; first at {line})", FallbackWarning, stacklevel=3)
+        warnings.warn(
+            f"{name} has no lowering and runs on the CPU (said once; first at {line})", FallbackWarning, stacklevel=3
+        )
     counters.fallbacks[name] += 1
     counters.fallback_lines[f"{name} at {line}"] += 1
 

@@ -23,7 +23,7 @@ from torch_pjrt.program.program import Spec, Template, out_spec, spec
 from torch_pjrt.tensor.layout import contiguous_strides
 from torch_pjrt.tensor.memory_ledger import ledger
 from torch_pjrt.tensor.runtime import check_fork
-from torch_pjrt.tensor.storage import FAILED, READY, UNFILLED, Value
+from torch_pjrt.tensor.storage import FAILED, READY, Value
 
 Step = tuple[Template, list[Value], tuple[Any, ...], tuple[Value, ...], Line]
 

@@ -147,7 +147,13 @@ def store(target: torch.Tensor, out: OutSpec, value: Value, name: str) -> None:
 
 
 def _title(dtype: torch.dtype) -> str:
-    names = {torch.int64: "Long", torch.int32: "Int", torch.float32: "Float", torch.float64: "Double", torch.bool: "Bool"}
+    names = {
+        torch.int64: "Long",
+        torch.int32: "Int",
+        torch.float32: "Float",
+        torch.float64: "Double",
+        torch.bool: "Bool",
+    }
     names |= {torch.uint8: "Byte", torch.int8: "Char", torch.int16: "Short", torch.float16: "Half"}
     names |= {torch.bfloat16: "BFloat16", torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble"}
     return names.get(dtype, str(dtype))

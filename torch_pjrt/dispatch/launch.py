@@ -79,7 +79,9 @@ def plan_for(
     return plan
 
 
-def run(key: Any, plan: Plan, arrays: list[Any], numbers: Sequence[tuple[Any, ...]], lines: Sequence[Line]) -> list[Check]:
+def run(
+    key: Any, plan: Plan, arrays: list[Any], numbers: Sequence[tuple[Any, ...]], lines: Sequence[Line]
+) -> list[Check]:
     """Run every segment; `arrays` (inputs first) is filled with the results. Gives the checks to read later."""
     checks: list[Check] = []
     try:

@@ -19,8 +19,8 @@ from torch_pjrt.program.program import memory_order
 from torch_pjrt.tensor import transfer
 from torch_pjrt.tensor.layout import contiguous_strides
 from torch_pjrt.tensor.mutate import write_value
-from torch_pjrt.tensor.streams import check_device
 from torch_pjrt.tensor.storage import UNFILLED, Value, aval_of_tensor, cell_of, empty, new_storage, tensor_over
+from torch_pjrt.tensor.streams import check_device
 
 aten = torch.ops.aten
 KERNELS: dict[str, Callable[..., Any]] = {}
@@ -84,6 +84,21 @@ def empty_strided(
     return empty(tuple(size), tuple(stride), dtype or torch.get_default_dtype())
 
 
+@kernel("new_empty_strided")
+def new_empty_strided(
+    self: torch.Tensor,
+    size: list[int],
+    stride: list[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool = False,
+) -> torch.Tensor:
+    """As empty_strided, in self's dtype and on its device unless others are asked for."""
+    return torch.empty_strided(size, stride, dtype=dtype or self.dtype, device=device or self.device)
+
+
 @kernel("zeros_like")
 def zeros_like(
     self: torch.Tensor,
@@ -110,7 +125,9 @@ def resize_(self: torch.Tensor, size: list[int], *, memory_format: Any = None) -
     stride = contiguous_strides(shape)
     if memory_format in (torch.channels_last, torch.channels_last_3d):
         stride = torch.empty(shape, device="meta", memory_format=memory_format).stride()
-    needed = (0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))) * self.element_size()
+    needed = (
+        0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+    ) * self.element_size()
     offset = self.storage_offset()
     old = self.untyped_storage()
     if needed + offset * self.element_size() > old.nbytes():
@@ -167,7 +184,12 @@ def _from_host(target: torch.Tensor, src: torch.Tensor) -> None:
     aval, _ = _host_aval(value, tuple(src.shape), src.dtype, order)
     _, own, _ = aval_of_tensor(target)
     cell = cell_of(target)
-    if value.spec is cell.value.spec and (own.plan is None or own.plan.num_starts == 0 and own.plan.strides is None and target.numel() * target.element_size() == cell.nbytes):
+    if value.spec is cell.value.spec and (
+        own.plan is None
+        or own.plan.num_starts == 0
+        and own.plan.strides is None
+        and target.numel() * target.element_size() == cell.nbytes
+    ):
         cell.value = value
         return
     write_value(recorder(), target, value, aval)
@@ -221,13 +243,16 @@ def clone(self: torch.Tensor, *, memory_format: torch.memory_format | None = Non
     self = plain(self)
     value, aval, starts = aval_of_tensor(self)
     dense = torch.empty_like(
-        torch.empty_strided(self.shape, self.stride(), device="meta"), memory_format=memory_format or torch.preserve_format
+        torch.empty_strided(self.shape, self.stride(), device="meta"),
+        memory_format=memory_format or torch.preserve_format,
     )
     same = tuple(dense.stride()) == tuple(self.stride())
     if same and self.storage_offset() == 0 and value.spec.nbytes == self.numel() * self.element_size():
         if value.index == UNFILLED:
             value = Value(value.spec, UNFILLED)
-        return tensor_over(new_storage(value, value.spec.nbytes), tuple(self.shape), tuple(self.stride()), 0, self.dtype)
+        return tensor_over(
+            new_storage(value, value.spec.nbytes), tuple(self.shape), tuple(self.stride()), 0, self.dtype
+        )
     out = empty(tuple(self.shape), tuple(dense.stride()), self.dtype)
     if value.index == UNFILLED:
         value = recorder().usable(value)

@@ -9,27 +9,40 @@ import ml_dtypes
 import numpy as np
 import torch
 
-TO_NUMPY: dict[torch.dtype, np.dtype] = {
-    torch.bool: np.dtype(np.bool_),
-    torch.uint8: np.dtype(np.uint8),
-    torch.int8: np.dtype(np.int8),
-    torch.int16: np.dtype(np.int16),
-    torch.int32: np.dtype(np.int32),
-    torch.int64: np.dtype(np.int64),
-    torch.uint16: np.dtype(np.uint16),
-    torch.uint32: np.dtype(np.uint32),
-    torch.uint64: np.dtype(np.uint64),
-    torch.float16: np.dtype(np.float16),
-    torch.bfloat16: np.dtype(ml_dtypes.bfloat16),
-    torch.float32: np.dtype(np.float32),
-    torch.float64: np.dtype(np.float64),
-    torch.complex64: np.dtype(np.complex64),
-    torch.complex128: np.dtype(np.complex128),
-    torch.float8_e4m3fn: np.dtype(ml_dtypes.float8_e4m3fn),
-    torch.float8_e5m2: np.dtype(ml_dtypes.float8_e5m2),
-    torch.float8_e4m3fnuz: np.dtype(ml_dtypes.float8_e4m3fnuz),
-    torch.float8_e5m2fnuz: np.dtype(ml_dtypes.float8_e5m2fnuz),
-}
+from torch_pjrt.errors import UnsupportedDtypeError
+
+
+class _Twins(dict[torch.dtype, np.dtype]):
+    """The mapping to NumPy, with an error meant for the user where a dtype has no twin."""
+
+    def __missing__(self, dtype: torch.dtype) -> np.dtype:
+        todo = "Use torch.complex64." if dtype is torch.complex32 else "Keep such tensors on the CPU."
+        raise UnsupportedDtypeError(f"the device has no dtype {dtype}: XLA does not know it", todo=todo)
+
+
+TO_NUMPY: dict[torch.dtype, np.dtype] = _Twins(
+    {
+        torch.bool: np.dtype(np.bool_),
+        torch.uint8: np.dtype(np.uint8),
+        torch.int8: np.dtype(np.int8),
+        torch.int16: np.dtype(np.int16),
+        torch.int32: np.dtype(np.int32),
+        torch.int64: np.dtype(np.int64),
+        torch.uint16: np.dtype(np.uint16),
+        torch.uint32: np.dtype(np.uint32),
+        torch.uint64: np.dtype(np.uint64),
+        torch.float16: np.dtype(np.float16),
+        torch.bfloat16: np.dtype(ml_dtypes.bfloat16),
+        torch.float32: np.dtype(np.float32),
+        torch.float64: np.dtype(np.float64),
+        torch.complex64: np.dtype(np.complex64),
+        torch.complex128: np.dtype(np.complex128),
+        torch.float8_e4m3fn: np.dtype(ml_dtypes.float8_e4m3fn),
+        torch.float8_e5m2: np.dtype(ml_dtypes.float8_e5m2),
+        torch.float8_e4m3fnuz: np.dtype(ml_dtypes.float8_e4m3fnuz),
+        torch.float8_e5m2fnuz: np.dtype(ml_dtypes.float8_e5m2fnuz),
+    }
+)
 FROM_NUMPY: dict[np.dtype, torch.dtype] = {v: k for k, v in TO_NUMPY.items()}
 
 _SMALLEST_0D = {

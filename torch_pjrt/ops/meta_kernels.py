@@ -253,7 +253,9 @@ def _refuse_empty(op: Any) -> Any:
 
     def kernel(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         if self.numel() == 0 and (not args or args[0] is None) and kwargs.get("dim") is None:
-            raise IndexError(f"{op._schema.name.removeprefix('aten::')}(): Expected reduction dim to be specified for input.numel() == 0.")
+            raise IndexError(
+                f"{op._schema.name.removeprefix('aten::')}(): Expected reduction dim to be specified for input.numel() == 0."
+            )
         return op(self, *args, **kwargs)
 
     return kernel
@@ -293,5 +295,7 @@ def max_unpool2d(self: Tensor, indices: Tensor, output_size: list[int]) -> Tenso
     """In self's memory format."""
     out = torch.ops.aten.max_unpool2d.default(self, indices, output_size)
     like = self if self.dim() == 4 else self.unsqueeze(0)
-    channels_last = self.dim() == 4 and like.is_contiguous(memory_format=torch.channels_last) and not like.is_contiguous()
+    channels_last = (
+        self.dim() == 4 and like.is_contiguous(memory_format=torch.channels_last) and not like.is_contiguous()
+    )
     return out.contiguous(memory_format=torch.channels_last) if channels_last else out

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -72,7 +72,7 @@ def _is_number(argument: torch._C.Argument) -> bool:
     return real in ("float", "number", "Scalar", "complex")
 
 
-@lru_cache(maxsize=None)
+@cache
 def schema_of(op: OpOverload) -> Schema:
     """The facts of one overload (cached)."""
     raw = op._schema
@@ -114,7 +114,7 @@ def find_overload(name: str) -> OpOverload | None:
 RENAMED_TWINS = {"normal_": "normal_functional", "conj_physical": "_conj_physical", "conj_physical_": "_conj_physical"}
 
 
-@lru_cache(maxsize=None)
+@cache
 def functional_twin(op: OpOverload) -> OpOverload | None:
     """The overload that computes the same without writing: add_.Tensor or add.out -> add.Tensor; None if there is none."""
     schema = schema_of(op)

@@ -53,7 +53,7 @@ def decode_numbers(words: Array, kinds: str, narrow: bool = False) -> list[Array
 
 
 def cast(x: Array, dtype: np.dtype) -> Array:
-    """Convert as torch does: complex to real drops the imaginary part, anything to bool is `!= 0`, NaN/inf to int as XLA saturates."""
+    """Convert as torch does: complex to real drops the imaginary part, to bool is `!= 0`; NaN and inf to int as XLA does."""
     if x.dtype == dtype:
         return x
     if np.issubdtype(x.dtype, np.complexfloating) and not np.issubdtype(dtype, np.complexfloating):
@@ -81,7 +81,9 @@ def _promoted(template: Template, arrays: list[Array], numbers: list[Array]) -> 
     predicate = TO_NUMPY[template.outs[0].dtype] == np.bool_  # numbers are compared in the tensors' own precision
     arrays = [a if i in template.kept else cast(cast(a, compute), wide) for i, a in enumerate(arrays)]
     numbers = [
-        n if kind == "s" else cast(cast(n if dtype is None else cast(n, dtype), compute) if dtype or predicate else n, wide)
+        n
+        if kind == "s"
+        else cast(cast(n if dtype is None else cast(n, dtype), compute) if dtype or predicate else n, wide)
         for n, dtype, kind in zip(
             numbers, template.number_dtypes, template.number_kinds[template.num_starts :], strict=True
         )
@@ -96,7 +98,9 @@ def _promoted(template: Template, arrays: list[Array], numbers: list[Array]) -> 
 def _fixed(template: Template, value: Any, shape: tuple[int, ...]) -> Array:
     """A Scalar that was left at its default: a constant, in the dtype and shape that an operand would have."""
     if template.row.promote is Promote.NONE:
-        return np.asarray(value, {float: np.float64, int: np.int64, bool: np.bool_, complex: np.complex128}[type(value)])
+        return np.asarray(
+            value, {float: np.float64, int: np.int64, bool: np.bool_, complex: np.complex128}[type(value)]
+        )
     assert template.compute is not None
     return lax.full(shape if template.row.broadcast else (), value, _widened(template.compute))
 

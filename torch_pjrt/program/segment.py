@@ -101,7 +101,10 @@ def _segment(
         local_steps.append((template, mapped))
         key.append(template.id)
         key.extend(mapped)
-    dead_here = [last_use[v] == g and (v >= num_inputs and not live[v - num_inputs] or v < num_inputs and dead_inputs[v]) for v in args]
+    dead_here = [
+        last_use[v] == g and (v >= num_inputs and not live[v - num_inputs] or v < num_inputs and dead_inputs[v])
+        for v in args
+    ]
     donate = _donations([specs[v] for v in args], [specs[v] for v in wanted], dead_here)
     outputs = tuple(local[v] for v in wanted)
     program = Program(

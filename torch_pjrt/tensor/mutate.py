@@ -53,7 +53,9 @@ def _template(target: Aval, source: Aval) -> Template:
         avals: tuple[Aval, ...] = (source,)
         row, kinds, own = STORE, "", 0
     else:
-        raw = aval_of(target.spec, target.spec.shape, contiguous_strides(target.spec.shape), 0, _payload_out(target.spec).dtype)[0]
+        raw = aval_of(
+            target.spec, target.spec.shape, contiguous_strides(target.spec.shape), 0, _payload_out(target.spec).dtype
+        )[0]
         own = plan.num_starts
         bindings = (
             ("base", ("in", 0)),

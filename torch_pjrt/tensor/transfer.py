@@ -33,9 +33,7 @@ def host_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     return copy.view(_CARRIERS[tensor.dtype.itemsize]).numpy().view(dtype)
 
 
-_NATIVE = frozenset(
-    d for d in TO_NUMPY if not (d is torch.bfloat16 or (d.is_floating_point and d.itemsize == 1))
-)
+_NATIVE = frozenset(d for d in TO_NUMPY if not (d is torch.bfloat16 or (d.is_floating_point and d.itemsize == 1)))
 
 
 def host_tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:

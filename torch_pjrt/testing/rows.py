@@ -23,14 +23,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_pjrt.dispatch.bind import Binder
 from torch_pjrt.ops.dtypes import FROM_NUMPY, TO_NUMPY
 from torch_pjrt.ops.registry import load_rows
-from torch_pjrt.ops.schema import find_overload, functional_twin, schema_of
+from torch_pjrt.ops.schema import functional_twin, schema_of
 from torch_pjrt.program.evaluate import evaluate_step
 from torch_pjrt.program.program import spec
 from torch_pjrt.tensor.layout import aval_of
-
-
-class Posed(torch.Tensor):
-    """Unused marker class kept out of dispatch; CPU tensors pose as device tensors through `operand_of`."""
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
@@ -51,10 +47,6 @@ def to_torch(array: Any) -> torch.Tensor:
         raw = array.view(np.uint8 if array.dtype.itemsize == 1 else np.int16)
         return torch.from_numpy(raw.copy()).view(dtype)
     return torch.from_numpy(array.copy())
-
-
-class _MetaTensorIsDevice(Binder):
-    """A Binder for which tensors on the meta device stand for device tensors."""
 
 
 def run_row(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
@@ -153,7 +145,9 @@ class Recorder(TorchDispatchMode):
                 self._compare(name, g, w.detach(), snapshot_args, snapshot_kwargs)
         except Exception as error:  # noqa: BLE001 - a report, every failure is listed
             text = traceback.format_exc(limit=-3) if "--trace" in sys.argv else ""
-            self.failures.append(f"{name}: {type(error).__name__}: {str(error)[:600]}\n    {_brief(snapshot_args, snapshot_kwargs)} {text}")
+            self.failures.append(
+                f"{name}: {type(error).__name__}: {str(error)[:600]}\n    {_brief(snapshot_args, snapshot_kwargs)} {text}"
+            )
         return result
 
     def _compare(self, name: str, got: torch.Tensor, want: torch.Tensor, args: Any, kwargs: Any) -> None:
@@ -182,21 +176,28 @@ def sweep(names: list[str], dtype: torch.dtype, limit: int) -> int:
         if dtype not in info.dtypes:
             continue
         recorder = Recorder(dtype)
-        grad = info.supports_autograd and dtype in info.backward_dtypes and (dtype.is_floating_point or dtype.is_complex)
+        grad = (
+            info.supports_autograd and dtype in info.backward_dtypes and (dtype.is_floating_point or dtype.is_complex)
+        )
         for index, sample in enumerate(info.sample_inputs("cpu", dtype, requires_grad=grad)):
             if index >= limit:
                 break
             try:
                 with recorder:
                     out = info(sample.input, *sample.args, **sample.kwargs)
-                    outs = [o for o in torch.utils._pytree.tree_leaves(out) if isinstance(o, torch.Tensor) and o.requires_grad]
+                    outs = [
+                        o
+                        for o in torch.utils._pytree.tree_leaves(out)
+                        if isinstance(o, torch.Tensor) and o.requires_grad
+                    ]
                     if outs:
                         torch.autograd.backward(outs, [torch.ones_like(o) for o in outs])
             except Exception as error:  # noqa: BLE001 - CPU torch itself refused the sample
                 print(f"  {info.full_name}: sample {index} raises on CPU: {str(error)[:100]}")
         failures += len(recorder.failures)
         missing.update(recorder.missing)
-        print(f"{info.full_name}: {sum(recorder.checked.values())} calls checked, {len(recorder.failures)} failed, missing {dict(recorder.missing)}")
+        checked, failed = sum(recorder.checked.values()), len(recorder.failures)
+        print(f"{info.full_name}: {checked} calls checked, {failed} failed, missing {dict(recorder.missing)}")
         for text in recorder.failures[:3]:
             print("   ", text)
     print("missing:", dict(missing.most_common()))

@@ -78,14 +78,6 @@ def empty_strided(size: tuple[int, ...], stride: tuple[int, ...], dtype: np.dtyp
     return lax.full(*_shape_value_dtype(out, 0))
 
 
-@row("new_empty_strided")
-def new_empty_strided(
-    self: Array, size: tuple[int, ...], stride: tuple[int, ...], dtype: np.dtype | None, out: Out
-) -> Array:
-    """Zeros: nothing on the device is left uninitialised."""
-    return lax.full(*_shape_value_dtype(out, 0))
-
-
 @row("zero")
 def zero(self: Array) -> Array:
     """Zeros in self's shape and dtype."""

@@ -144,8 +144,6 @@ def _binned(columns: Array, edges: Sequence[Array], weight: Array | None, densit
     place, inside = lax.full((count,), 0, np.int64), lax.full((count,), True)
     for d, edge in enumerate(edges):
         x = lax.index_in_dim(columns, d, 1, False)
-        low: Any
-        high: Any
         at = lax.reshape(positions(lax.reshape(edge, (1, edge.shape[0])), lax.reshape(x, (1, count)), True), (count,))
         last = lax.eq(x, lax.broadcast(lax.index_in_dim(edge, edge.shape[0] - 1, 0, False), x.shape))
         at = lax.sub(as_dtype(at, np.int64), as_dtype(last, np.int64))

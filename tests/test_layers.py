@@ -36,6 +36,7 @@ ROWS = {
     "profile": 7,
     "plan": 7,
     "check": 7,
+    "port": 7,
     "integrations": 8,
     "cli": 8,
     "testing": 8,

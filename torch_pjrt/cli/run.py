@@ -4,7 +4,9 @@ from __future__ import annotations
 
 __all__ = ["run"]
 
+import json
 import os
+import pathlib
 import runpy
 import sys
 import traceback
@@ -17,12 +19,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from torch_pjrt.config import settings
+from torch_pjrt.counters import counters
 from torch_pjrt.integrations import cuda_alias
 
 
-def run(script: str, arguments: tuple[str, ...], *, as_module: bool = False, quiet: bool = False) -> None:
+def run(
+    script: str, arguments: tuple[str, ...], *, as_module: bool = False, quiet: bool = False, report: str | None = None
+) -> None:
     """Run it as `python` would: sys.argv, sys.path[0] and `__main__` are the script's."""
     sys.argv = [script, *arguments]
+    failure: Exception | None = None
     with cuda_alias.active() as counts:
         try:
             if as_module:
@@ -32,11 +38,15 @@ def run(script: str, arguments: tuple[str, ...], *, as_module: bool = False, qui
                 sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
                 runpy.run_path(script, run_name="__main__")
         except Exception as error:
+            failure = error
             print_script_traceback(error)
             sys.exit(1)
         finally:
+            stats = getattr(torch, settings.device_name).stats()
+            if report is not None:
+                write_report(pathlib.Path(report), counts, stats, failure)
             if not quiet:
-                print_report(counts, getattr(torch, settings.device_name).stats())
+                print_report(counts, stats)
 
 
 def print_script_traceback(error: Exception) -> None:
@@ -45,6 +55,19 @@ def print_script_traceback(error: Exception) -> None:
     while trace and (trace.tb_frame.f_code.co_filename == __file__ or "runpy" in trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     traceback.print_exception(type(error), error, trace or error.__traceback__)
+
+
+def write_report(
+    path: pathlib.Path, counts: Mapping[str, int], stats: Mapping[str, Any], error: Exception | None
+) -> None:
+    """What `torch-pjrt check --run` reads: what was mapped, the counters, why programs were compiled, and the error."""
+    table: dict[str, Any] = {"mapped": dict(counts), "stats": dict(stats), "causes": list(counters.causes)}
+    if error is not None:
+        last = traceback.extract_tb(error.__traceback__)
+        theirs = [one for one in last if "site-packages" not in one.filename and "torch_pjrt" not in one.filename]
+        line = f"{theirs[-1].filename}:{theirs[-1].lineno}" if theirs else None
+        table["error"] = {"type": type(error).__name__, "message": str(error).split("\n")[0], "line": line}
+    path.write_text(json.dumps(table, default=str), encoding="utf-8")
 
 
 def print_report(counts: Mapping[str, int], stats: Mapping[str, Any]) -> None:

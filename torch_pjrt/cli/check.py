@@ -1,0 +1,116 @@
+"""`torch-pjrt check PATH...`: findings on the terminal, as JSON, SARIF or HTML; with `--run`, measured ones too."""
+
+from __future__ import annotations
+
+__all__ = ["check"]
+
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+
+from torch_pjrt.check import Finding, Severity, baseline, files, measured, report_data, report_html, report_text
+
+FOUND, USAGE, INTERNAL = 1, 2, 3
+
+
+def check(
+    paths: Sequence[str],
+    *,
+    form: str,
+    output: str | None,
+    least: str,
+    select: str,
+    exclude: Sequence[str],
+    known: str | None,
+    new_baseline: str | None,
+    command: str | None,
+) -> int:
+    """Check, report, and give the exit code."""
+    try:
+        wanted = files.collect(paths, exclude)
+        hidden = baseline.read(pathlib.Path(known)) if known else None
+        ids = _selection(select)
+    except (files.PathError, baseline.BaselineError) as error:
+        raise click.UsageError(str(error)) from error
+    findings = _examine(wanted)
+    if command is not None:
+        findings = sorted(findings + _measure(command), key=lambda one: one.order)
+    ranks = Severity(least).rank
+    findings = [one for one in findings if one.severity.rank <= ranks and (not ids or one.rule.id.startswith(ids))]
+    if new_baseline:
+        number = baseline.write(findings, pathlib.Path(new_baseline))
+        click.echo(f"wrote {new_baseline}: {number} findings are known from now on", err=True)
+        return 0
+    if hidden is not None:
+        findings = baseline.subtract(findings, hidden)
+    _report(findings, len(wanted), form, output)
+    return FOUND if findings else 0
+
+
+def _selection(text: str) -> tuple[str, ...]:
+    from torch_pjrt.check import RULES
+
+    ids = tuple(one.strip().upper() for one in text.split(",") if one.strip())
+    for one in ids:
+        if not any(id_.startswith(one) for id_ in RULES):
+            raise click.UsageError(f"--select {one}: no rule has an id that begins so; they are PJ001 to PJ906")
+    return ids
+
+
+def _examine(wanted: Sequence[pathlib.Path]) -> list[Finding]:
+    console = Console(stderr=True)
+    found: list[Finding] = []
+    with Progress(console=console, transient=True, disable=not console.is_terminal or len(wanted) < 20) as progress:
+        task = progress.add_task("checking", total=len(wanted))
+        for path in wanted:
+            found += files.check_file(path)
+            progress.advance(task)
+    return sorted(found, key=lambda one: one.order)
+
+
+def _measure(command: str) -> list[Finding]:
+    """Run a program under `torch-pjrt run` and read its report. What it prints goes to stderr."""
+    words = shlex.split(command)
+    if words and os.path.basename(words[0]).startswith("python"):
+        words = words[1:]
+    if not words:
+        raise click.UsageError("--run needs a program, as in --run 'train.py --epochs 1'")
+    script = words[1] if words[0] == "-m" and len(words) > 1 else words[0]
+    if words[0] != "-m" and not os.path.isfile(script):
+        raise click.UsageError(f"--run {script}: no such file")
+    with tempfile.TemporaryDirectory() as folder:
+        report = pathlib.Path(folder, "report.json")
+        start = [sys.executable, "-m", "torch_pjrt.cli.main", "run", "--quiet", "--report", str(report)]
+        done = subprocess.run([*start, *words], stdout=sys.stderr.fileno(), check=False)
+        if not report.exists():
+            raise click.ClickException(f"--run {command}: the program ended with {done.returncode} and left no report")
+        return sorted(measured.findings_of_run(json.loads(report.read_text()), script), key=lambda one: one.order)
+
+
+def _report(findings: Sequence[Finding], num_files: int, form: str, output: str | None) -> None:
+    if form == "text":
+        if output is None:
+            report_text.show(findings, num_files)
+        else:
+            with open(output, "w", encoding="utf-8") as file:
+                report_text.show(findings, num_files, Console(file=file, highlight=False, soft_wrap=True))
+        return
+    texts = {
+        "json": lambda: report_data.as_json(findings, num_files),
+        "sarif": lambda: report_data.as_sarif(findings),
+        "html": lambda: report_html.as_html(findings, num_files),
+    }
+    if output is None:
+        click.echo(texts[form]())
+    else:
+        pathlib.Path(output).write_text(texts[form]() + "\n", encoding="utf-8")
+        click.echo(f"wrote {output}: {len(findings)} findings in {num_files} files", err=True)

@@ -86,7 +86,9 @@ class SqueezeExcite(nn.Module):
         return x * torch.sigmoid(self.expand(F.silu(self.reduce(means))))
 
 
-def _conv_norm(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1, act: bool = True) -> nn.Sequential:
+def _conv_norm(
+    inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1, act: bool = True
+) -> nn.Sequential:
     layers: list[nn.Module] = [
         nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False),
         nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.01),

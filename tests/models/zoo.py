@@ -50,7 +50,12 @@ def language_model(model: nn.Module) -> Entry:
     """Next-token prediction on a batch with padding."""
     ids = tokens()
     mask = padded(ids)
-    return model, {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100), "use_cache": False}
+    return model, {
+        "input_ids": ids,
+        "attention_mask": mask,
+        "labels": ids.masked_fill(mask == 0, -100),
+        "use_cache": False,
+    }
 
 
 def bert() -> Entry:

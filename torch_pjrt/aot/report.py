@@ -121,7 +121,10 @@ class Report:
             )
         c = self.cost
         if c.flops is not None:
-            out.append(f"  {c.flops:.4g} flops as written" + (f", {c.compiler_flops:.4g} as compiled" if c.compiler_flops else ""))
+            out.append(
+                f"  {c.flops:.4g} flops as written"
+                + (f", {c.compiler_flops:.4g} as compiled" if c.compiler_flops else "")
+            )
         if c.compiler_seconds:
             out.append(f"  {c.compiler_seconds * 1e3:.3f} ms by the compiler's own estimate")
         if self.compile_seconds:

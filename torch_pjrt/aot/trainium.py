@@ -118,8 +118,16 @@ RULES: dict[str, tuple[tuple[str, str, Test], ...]] = {
     "custom_call": (("EHCA005", "a custom call that the compiler does not know", _unknown_call),),
     "rng_bit_generator": (("EVRF006", "a random algorithm other than the default one", _rng_algorithm),),
     "convolution": (
-        ("EVRF010", "both input and kernel dilated", lambda op: _moved(op, "lhs_dilation") and _moved(op, "rhs_dilation")),
-        ("EVRF011", "a stride with a dilated input", lambda op: _moved(op, "lhs_dilation") and _moved(op, "window_strides")),
+        (
+            "EVRF010",
+            "both input and kernel dilated",
+            lambda op: _moved(op, "lhs_dilation") and _moved(op, "rhs_dilation"),
+        ),
+        (
+            "EVRF011",
+            "a stride with a dilated input",
+            lambda op: _moved(op, "lhs_dilation") and _moved(op, "window_strides"),
+        ),
     ),
     "top_k": (("EVRF013", "top-k of integers", lambda op: _is_int(_operand_types(op)[0])),),
     "scatter": (
@@ -128,7 +136,11 @@ RULES: dict[str, tuple[tuple[str, str, Test], ...]] = {
             "a scatter that reduces integers or booleans",
             lambda op: _is_int(_operand_types(op)[0]) and _has_work(op.regions[0]),
         ),
-        ("EVRF060", "a scatter into integers", lambda op: _is_int(_operand_types(op)[0]) and not _has_work(op.regions[0])),
+        (
+            "EVRF060",
+            "a scatter into integers",
+            lambda op: _is_int(_operand_types(op)[0]) and not _has_work(op.regions[0]),
+        ),
     ),
     "reduce": (("KNOWN-variadic-reduce", "a reduction of several arrays at once", lambda op: len(op.results) > 1),),
     "reduce_window": (
@@ -137,7 +149,11 @@ RULES: dict[str, tuple[tuple[str, str, Test], ...]] = {
         ("EVRF019", "a window over several arrays at once", lambda op: len(op.results) > 1),
     ),
     "shift_right_arithmetic": (
-        ("EVRF022", "an arithmetic shift of other than 32 bits", lambda op: _operand_types(op)[0] not in ("i32", "si32")),
+        (
+            "EVRF022",
+            "an arithmetic shift of other than 32 bits",
+            lambda op: _operand_types(op)[0] not in ("i32", "si32"),
+        ),
     ),
     "sort": (
         ("EVRF029", "a sort on Trn2", _always),

@@ -169,9 +169,13 @@ def default_loss(result: Any) -> torch.Tensor:
     found = result.get("loss") if isinstance(result, Mapping) else getattr(result, "loss", None)
     if isinstance(found, torch.Tensor):
         return found
-    tensors = [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor) and t.is_floating_point()]
+    tensors = [
+        t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor) and t.is_floating_point()
+    ]
     if not tensors:
-        raise InvalidOperandError("the model gives no floating tensor to take a loss of", todo="Give loss=function of its result.")
+        raise InvalidOperandError(
+            "the model gives no floating tensor to take a loss of", todo="Give loss=function of its result."
+        )
     if len(tensors) == 1 and tensors[0].numel() == 1:
         return tensors[0]
     return torch.stack([t.float().square().mean() for t in tensors]).sum()
@@ -216,7 +220,12 @@ def _unbound(exported: torch.export.ExportedProgram) -> torch.nn.Module:
 
 
 def _train(
-    parts: _Parts, own: Sequence[torch.Tensor], args: Any, kwargs: Any, loss: Callable[[Any], torch.Tensor], steps: _Steps
+    parts: _Parts,
+    own: Sequence[torch.Tensor],
+    args: Any,
+    kwargs: Any,
+    loss: Callable[[Any], torch.Tensor],
+    steps: _Steps,
 ) -> torch.Tensor:
     with torch.enable_grad():
         for position in parts.trainable:

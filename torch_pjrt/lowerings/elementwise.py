@@ -59,7 +59,9 @@ def div_mode(self: Array, other: Array, rounding_mode: str | None, out: Out) -> 
         return floor_divide(self, other)
     if self.dtype.kind in "iu":
         return lax.div(self, other)
-    quotient = lax.div(self, lax.optimization_barrier(other))  # else XLA may multiply by 1 / other, one ulp below a whole
+    quotient = lax.div(
+        self, lax.optimization_barrier(other)
+    )  # else XLA may multiply by 1 / other, one ulp below a whole
     narrow = {"bfloat16": (8, 7), "float16": (5, 10)}.get(out[0][1].name)  # torch rounds the quotient before it cuts
     return trunc(lax.reduce_precision(quotient, *narrow) if narrow else quotient)
 

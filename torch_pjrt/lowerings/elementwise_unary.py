@@ -78,8 +78,10 @@ def static_power(x: Array, exponent: complex) -> Array:
     if not is_complex(x):
         return lax.pow(x, constant(exponent, x))
     zero = constant(0, x)
-    return lax.select(lax.eq(x, zero), zero, lax.pow(x, constant(exponent, x))) if exponent > 0 else lax.pow(
-        x, constant(exponent, x)
+    return (
+        lax.select(lax.eq(x, zero), zero, lax.pow(x, constant(exponent, x)))
+        if exponent > 0
+        else lax.pow(x, constant(exponent, x))
     )
 
 
@@ -129,7 +131,6 @@ def _log_base(base: float) -> Callable[[Array], Array]:
         return lax.div(lax.log(self), constant(math.log(base), self))
 
     return log
-
 
 
 _FLOAT_FUNCTIONS: dict[str, Callable[[Array], Array]] = {

@@ -83,8 +83,10 @@ def _hankel(x: Array, order: int, second_kind: bool) -> Array:
     cos_s, sin_s = constant(math.cos(shift), x), constant(math.sin(shift), x)
     cos_w = lax.add(lax.mul(cosine, cos_s), lax.mul(sine, sin_s))
     sin_w = lax.sub(lax.mul(sine, cos_s), lax.mul(cosine, sin_s))
-    wave = lax.add(lax.mul(p, sin_w), lax.mul(q, cos_w)) if second_kind else (
-        lax.sub(lax.mul(p, cos_w), lax.mul(q, sin_w))
+    wave = (
+        lax.add(lax.mul(p, sin_w), lax.mul(q, cos_w))
+        if second_kind
+        else (lax.sub(lax.mul(p, cos_w), lax.mul(q, sin_w)))
     )
     return lax.mul(lax.sqrt(lax.mul(constant(2 / math.pi, x), inverse)), wave)
 

@@ -80,7 +80,7 @@ def train(run: Run) -> Training:
         torch.tensor([loss for loss, _ in kept], dtype=torch.float64),
         torch.stack([logits for _, logits in kept]),
         gradients,
-        joined([p for p in run.model.parameters()]),
+        joined(list(run.model.parameters())),
         joined([b for b in run.model.buffers() if b.is_floating_point()]),
     )
 

@@ -110,7 +110,7 @@ RULES: dict[str, tuple[tuple[str, str, Test], ...]] = {
             lambda op: any("?" in str(r.type) for r in op.results),
         ),
     ),
-    **{name: (("EVRF001", "an unsupported operation", _always),) for name in _UNSUPPORTED},
+    **dict.fromkeys(_UNSUPPORTED, (("EVRF001", "an unsupported operation", _always),)),
     "case": (("KNOWN-cond", "a branch decided on the device", _always),),
     "if": (("KNOWN-cond", "a branch decided on the device", _always),),
     "while": (("KNOWN-while", "a loop whose count is not fixed when compiling", _while_is_dynamic),),

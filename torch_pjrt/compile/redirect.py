@@ -1,11 +1,14 @@
-"""Sends graphs on our device that torch.compile would give to Inductor to our backend, and all other graphs on to Inductor.
+"""What torch.compile needs to know of the device: which backend serves it, and that its kernels are not to be traced.
 
-torch.compile itself stays as it is: the object that it makes for its default backend is asked, per graph, where the
-graph's tensors are. torch has no registration for a device's default backend; this stands in for one.
+Graphs on our device that torch.compile would give to Inductor come to our backend; all other graphs go on to Inductor.
+torch.compile itself stays as it is: the objects that it makes for its backends are asked, per graph, where the graph's
+tensors are. torch has no registration for a device's default backend; this stands in for one.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,17 +17,34 @@ _applied = False
 
 
 def apply() -> None:
-    """Install once. Does nothing on a torch whose default backend is made otherwise."""
+    """Install once. Does nothing on a torch that makes its backends otherwise."""
     global _applied
-    wrapper = getattr(torch, "_TorchCompileInductorWrapper", None)
-    if _applied or wrapper is None:
+    if _applied:
         return
     _applied = True
-    original = wrapper.__call__
+    for name, ours in (("_TorchCompileInductorWrapper", True), ("_TorchCompileWrapper", False)):
+        wrapper = getattr(torch, name, None)
+        if wrapper is not None:
+            wrapper.__call__ = _asking(wrapper.__call__, ours)
 
-    def call(self: Any, graph: Any, inputs: Any) -> Any:
-        from torch_pjrt.compile.backend import on_device, pjrt
 
-        return pjrt(graph, inputs) if on_device(graph, inputs) else original(self, graph, inputs)
+def _asking(original: Callable[..., Any], is_default: bool) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(self: Any, graph: Any, inputs: Any, **kwargs: Any) -> Any:
+        leave_kernels_alone()
+        if is_default:
+            from torch_pjrt.compile.backend import on_device, pjrt
 
-    wrapper.__call__ = call
+            if on_device(graph, inputs):
+                return pjrt(graph, inputs)
+        return original(self, graph, inputs, **kwargs)
+
+    return call
+
+
+@functools.cache
+def leave_kernels_alone() -> None:
+    """Keep Dynamo out of this package: after a graph break it would trace the kernels that eager ops run."""
+    from torch._dynamo import trace_rules
+
+    trace_rules.add("torch_pjrt")

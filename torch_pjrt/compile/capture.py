@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from sys import getrefcount
 from typing import Any
 
 import torch
 
 from torch_pjrt.counters import counters
 from torch_pjrt.dispatch import launch
-from torch_pjrt.dispatch.fused import Recorder, recorder
+from torch_pjrt.dispatch.fused import Recorder, holders, recorder
 from torch_pjrt.dispatch.lines import Line
 from torch_pjrt.program.program import Spec, Template
 from torch_pjrt.tensor.random import default_state, take
@@ -69,11 +68,11 @@ class Captured:
     def _reusable(self, cells: list[Cell], values: list[Value]) -> list[bool]:
         """Which inputs' buffers may be overwritten: those of storages that are written and that nobody else holds."""
         written = {i for i, _ in self.writes}
+        counts = holders(values)
         dead = [False] * len(values)
         for position, argument in enumerate(self.tensor_args):
             if argument in written:
-                value = values[position]
-                dead[position] = not value.shared and getrefcount(value) <= 4  # the cell, `values`, `value`, the call
+                dead[position] = counts[position] == 1 and not values[position].shared  # only its storage's cell
         return dead
 
     def _run(self, engine: Recorder, arrays: list[Any], dead: list[bool]) -> None:

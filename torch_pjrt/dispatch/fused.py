@@ -11,6 +11,8 @@ import threading
 from sys import getrefcount
 from typing import Any
 
+import numpy as np
+
 from torch_pjrt.config import settings
 from torch_pjrt.counters import counters, forbidden
 from torch_pjrt.dispatch import launch
@@ -28,14 +30,13 @@ from torch_pjrt.tensor.storage import FAILED, READY, Value
 Step = tuple[Template, list[Value], tuple[Any, ...], tuple[Value, ...], Line]
 
 
-def _held(values: list[Value]) -> list[bool]:
-    """Which values somebody besides `values` itself holds."""
-    return [getrefcount(v) > _ALONE for v in values]
+def holders(values: list[Value]) -> list[int]:
+    """How many references each value has besides the one in `values`."""
+    return [getrefcount(v) - _ALONE for v in values]
 
 
 _ALONE = 0
-_probe = [Value(spec((), __import__("numpy").dtype("float32")), READY)]
-_ALONE = [getrefcount(v) for v in _probe][0]
+_ALONE = holders([Value(spec((), np.dtype(np.float32)), READY)])[0]
 
 
 class Recorder:
@@ -141,8 +142,8 @@ class Recorder:
         externals.clear()
         steps.clear()
         values = value = None  # type: ignore[assignment]  # noqa: F841 - drop the loop's references before counting
-        live = _held(outs)
-        dead = [not held and not v.shared for held, v in zip(_held(inputs), inputs, strict=True)]
+        live = [count > 0 for count in holders(outs)]
+        dead = [count == 0 and not v.shared for count, v in zip(holders(inputs), inputs, strict=True)]
         full = (launch.precision(), tuple(key), tuple(live), tuple(dead))
         offset = len(inputs)
 

@@ -5,6 +5,7 @@ Each function here is the kernel of the overloads that its decorator names.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,7 @@ from torch_pjrt.dispatch.fused import recorder
 from torch_pjrt.errors import InvalidOperandError
 from torch_pjrt.ops.schema import find_overload
 from torch_pjrt.program.program import memory_order
-from torch_pjrt.tensor import transfer
+from torch_pjrt.tensor import storage_methods, transfer
 from torch_pjrt.tensor.layout import contiguous_strides
 from torch_pjrt.tensor.mutate import write_value
 from torch_pjrt.tensor.storage import UNFILLED, Value, aval_of_tensor, cell_of, empty, new_storage, tensor_over
@@ -39,6 +40,15 @@ def kernel(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 def _ours() -> str:
     return torch._C._get_privateuse1_backend_name()
+
+
+@functools.lru_cache(maxsize=65536)
+def _strides_like(
+    size: tuple[int, ...], stride: tuple[int, ...], memory_format: torch.memory_format | None
+) -> tuple[int, ...]:
+    """The strides of torch.empty_like of a tensor with this size and stride."""
+    like = torch.empty_strided(size, stride, device="meta")
+    return tuple(torch.empty_like(like, memory_format=memory_format or torch.preserve_format).stride())
 
 
 # -- making tensors ----------------------------------------------------------------------------------------------------
@@ -113,33 +123,22 @@ def zeros_like(
     as its second."""
     if device is not None and torch.device(device).type != _ours():
         return torch.zeros(self.shape, dtype=dtype or self.dtype, device=device)
-    like = torch.empty_strided(self.shape, self.stride(), device="meta")
-    like = torch.empty_like(like, memory_format=memory_format or torch.preserve_format)
-    return empty(tuple(self.shape), tuple(like.stride()), dtype or self.dtype)
+    return empty(tuple(self.shape), _strides_like(self.shape, self.stride(), memory_format), dtype or self.dtype)
 
 
 @kernel("resize_")
 def resize_(self: torch.Tensor, size: list[int], *, memory_format: Any = None) -> torch.Tensor:
-    """Change a tensor's shape in place; a storage too small is replaced by a larger one with the same first bytes."""
+    """Change a tensor's shape in place; a storage too small grows, for every tensor on it."""
     shape = tuple(size)
     stride = contiguous_strides(shape)
     if memory_format in (torch.channels_last, torch.channels_last_3d):
         stride = torch.empty(shape, device="meta", memory_format=memory_format).stride()
-    needed = (
-        0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
-    ) * self.element_size()
-    offset = self.storage_offset()
-    old = self.untyped_storage()
-    if needed + offset * self.element_size() > old.nbytes():
-        grown = empty((int(needed // self.element_size() + offset),), None, self.dtype)
-        if old.nbytes() >= self.element_size():
-            kept = old.nbytes() // self.element_size()
-            bytes_of_old = tensor_over(old, (kept,), (1,), 0, self.dtype)
-            copy_(grown[:kept], bytes_of_old)
-        storage = grown.untyped_storage()
-    else:
-        storage = old
-    aten.set_.source_Storage_storage_offset(self, storage, offset, shape, stride)
+    count = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+    needed = int(count + self.storage_offset()) * self.element_size()
+    storage = self.untyped_storage()
+    if needed > storage.nbytes():
+        storage = storage_methods.resize(storage, needed)
+    aten.set_.source_Storage_storage_offset(self, storage, self.storage_offset(), shape, stride)
     return self
 
 
@@ -232,9 +231,8 @@ def _to_copy(
         return host.to(dtype=dtype or self.dtype, memory_format=keep)
     if device is not None:
         check_device(device)
-    like = torch.empty_strided(self.shape, self.stride(), dtype=self.dtype, device="meta")
-    like = torch.empty_like(like, memory_format=memory_format or torch.preserve_format)
-    return copy_(empty(tuple(self.shape), tuple(like.stride()), dtype or self.dtype), self)
+    stride = _strides_like(self.shape, self.stride(), memory_format)
+    return copy_(empty(tuple(self.shape), stride, dtype or self.dtype), self)
 
 
 @kernel("clone")
@@ -242,18 +240,18 @@ def clone(self: torch.Tensor, *, memory_format: torch.memory_format | None = Non
     """A copy that shares the (immutable) value until either side is written: free for a dense tensor."""
     self = plain(self)
     value, aval, starts = aval_of_tensor(self)
-    dense = torch.empty_like(
-        torch.empty_strided(self.shape, self.stride(), device="meta"),
-        memory_format=memory_format or torch.preserve_format,
-    )
-    same = tuple(dense.stride()) == tuple(self.stride())
-    if same and self.storage_offset() == 0 and value.spec.nbytes == self.numel() * self.element_size():
+    dense = _strides_like(self.shape, self.stride(), memory_format)
+    if (
+        dense == self.stride()
+        and self.storage_offset() == 0
+        and value.spec.nbytes == self.numel() * self.element_size()
+    ):
         if value.index == UNFILLED:
             value = Value(value.spec, UNFILLED)
         return tensor_over(
             new_storage(value, value.spec.nbytes), tuple(self.shape), tuple(self.stride()), 0, self.dtype
         )
-    out = empty(tuple(self.shape), tuple(dense.stride()), self.dtype)
+    out = empty(tuple(self.shape), dense, self.dtype)
     if value.index == UNFILLED:
         value = recorder().usable(value)
     write_value(recorder(), out, value, aval, starts)
@@ -277,12 +275,6 @@ def equal(self: torch.Tensor, other: torch.Tensor) -> bool:
     if self.numel() == 0:
         return True
     return bool(torch.eq(self, other).all())
-
-
-@kernel("_has_compatible_shallow_copy_type")
-def shallow_copy_compatible(self: torch.Tensor, from_: torch.Tensor) -> bool:
-    """Lets Module.to and .data keep Parameter objects when they move between host and device."""
-    return self.layout == from_.layout == torch.strided
 
 
 def register(library: torch.library.Library) -> None:

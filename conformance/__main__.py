@@ -1,0 +1,82 @@
+"""The runner: `./dev conformance [--shard i/n] [--json PATH] [--fresh] [--test T] [--op O] [--dtype D] [--mode M]`.
+
+Runs pytest in child processes of a few hundred nodes each, so that memory stays bounded and a crash costs one node, which is
+then recorded as crashed. Results go to a journal as they come: a run that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+from conformance.conftest import FOLDER
+from conformance.report import as_json, failures, latest, table
+
+HERE = pathlib.Path(__file__).resolve().parent
+DONE = 5  # pytest's code for: nothing to run
+
+
+def _children(journal: pathlib.Path, arguments: list[str], chunk: int) -> None:
+    while True:
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            str(HERE),
+            "-q",
+            "--no-header",
+            "--durations=0",
+            "-p",
+            "no:cacheprovider",
+        ]
+        command += ["--tb=short", f"--journal={journal}", f"--at-most={chunk}", *arguments]
+        code = subprocess.call(command, cwd=HERE.parent)
+        if code == DONE:
+            return
+        if code in (2, 3, 4) or code == 130:
+            sys.exit(code)
+        if code not in (0, 1):
+            _mark_crash(journal, code)
+
+
+def _mark_crash(journal: pathlib.Path, code: int) -> None:
+    """The node that had started and not ended takes the blame."""
+    open_nodes = [name for name, line in latest(journal).items() if line["state"] == "started"]
+    if not open_nodes:
+        sys.exit(f"pytest ended with {code} before any node had started")
+    with journal.open("a", encoding="utf-8") as file:
+        for name in open_nodes:
+            file.write(json.dumps({"node": name, "state": "crashed", "text": f"the process ended with {code}"}) + "\n")
+
+
+def main() -> int:
+    """Run what is left, print the table, and give 1 if anything failed."""
+    parser = argparse.ArgumentParser(
+        prog="dev conformance", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--shard", default="1/1")
+    parser.add_argument("--json", type=pathlib.Path, help="write results and counts here")
+    parser.add_argument("--fresh", action="store_true", help="forget earlier results")
+    parser.add_argument("--only-report", action="store_true", help="run nothing")
+    parser.add_argument("--chunk", type=int, default=400, help="nodes per process")
+    options, rest = parser.parse_known_args()
+    FOLDER.mkdir(exist_ok=True)
+    journal = FOLDER / f"results-{options.shard.replace('/', '-of-')}.jsonl"
+    if options.fresh:
+        journal.unlink(missing_ok=True)
+    if not options.only_report:
+        _children(journal, [f"--shard={options.shard}", *rest], options.chunk)
+    lines = latest(journal)
+    print(table(lines))
+    for line in failures(lines):
+        print(line)
+    if options.json:
+        options.json.write_text(as_json(lines), encoding="utf-8")
+    return 1 if failures(lines) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,181 @@
+"""Judges a device result: structure, dtype, shape and strides must equal CPU torch's; values must be near the truth.
+
+The truth is CPU torch in float64 (complex128). A result passes when it is no further from it than a small multiple of CPU
+torch's own error in the dtype under test, with a floor of a few units in the last place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+WIDE = {
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex32: torch.complex128,
+    torch.complex64: torch.complex128,
+}
+MULTIPLE = 5  # of CPU torch's own error
+FLOOR = 16  # units in the last place, for functions that CPU torch happens to round exactly
+FINE = (torch.float64, torch.complex128)
+
+
+class Different(AssertionError):
+    """The device's result is not torch's."""
+
+
+def tensors_of(value: Any) -> list[Any]:
+    """The leaves of a result, tensors and numbers."""
+    return tree_leaves(value)
+
+
+def _unit(dtype: torch.dtype) -> float:
+    real = dtype.to_real() if dtype.is_complex else dtype
+    return torch.finfo(real).eps
+
+
+def compare(
+    got: Any,
+    want: Any,
+    truth: Callable[[], Any] | None,
+    *,
+    values: bool = True,
+    strides: bool = True,
+    floor: float = 0.0,
+) -> None:
+    """Raise Different unless `got` (on the device) is `want` (CPU). `truth()` computes the result in float64, if asked.
+
+    `floor` is an absolute error that is always allowed, in units in the last place of 1: sums of gradients may cancel.
+    """
+    ours, theirs = tensors_of(got), tensors_of(want)
+    if len(ours) != len(theirs):
+        raise Different(f"{len(ours)} results, torch gives {len(theirs)}")
+    exact: list[Any] | None = None
+    for position, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        if not isinstance(b, torch.Tensor):
+            _compare_plain(a, b, position)
+            continue
+        _compare_form(a, b, position, strides)
+        if not values:
+            continue
+        host = _plain(a)
+        near = _plain(b)
+        if _close(host, near, None, None):
+            continue
+        wide = None
+        if truth is not None and b.dtype in WIDE:
+            if exact is None:
+                try:
+                    exact = tensors_of(truth())
+                except Exception:  # noqa: BLE001 - CPU torch cannot compute it in float64
+                    exact = []
+            if position < len(exact) and isinstance(exact[position], torch.Tensor):
+                wide = _plain(exact[position])
+                if wide.shape != near.shape:
+                    wide = None
+        if not _close(host, near, wide, MULTIPLE, floor):
+            raise Different(f"result {position}: {_difference(host, near, wide, floor)}")
+
+
+def _compare_plain(a: Any, b: Any, position: int) -> None:
+    if type(a) is not type(b) and not (isinstance(a, (int, float)) and isinstance(b, (int, float))):
+        raise Different(f"result {position} is a {type(a).__name__}, torch gives a {type(b).__name__}")
+    if isinstance(b, (float, complex)):
+        same = torch.isclose(torch.tensor(a), torch.tensor(b), rtol=1e-5, atol=1e-6, equal_nan=True)
+        if not bool(same):
+            raise Different(f"result {position} is {a}, torch gives {b}")
+    elif isinstance(b, (int, bool, str)) and a != b:
+        raise Different(f"result {position} is {a}, torch gives {b}")
+
+
+def _compare_form(a: Any, b: torch.Tensor, position: int, strides: bool) -> None:
+    if not isinstance(a, torch.Tensor):
+        raise Different(f"result {position} is a {type(a).__name__}, torch gives a tensor")
+    if a.dtype != b.dtype or a.shape != b.shape or a.layout != b.layout:
+        raise Different(
+            f"result {position} is {a.dtype}{list(a.shape)} {a.layout}, torch gives {b.dtype}{list(b.shape)} {b.layout}"
+        )
+    if b.layout != torch.strided:
+        return
+    if a.device.type == "cpu":
+        raise Different(f"result {position} is on the CPU")
+    if strides and b.numel() > 0 and _steps(a) != _steps(b):
+        raise Different(f"result {position} has strides {a.stride()} for {list(b.shape)}, torch gives {b.stride()}")
+
+
+def _steps(x: torch.Tensor) -> list[int]:
+    """Strides of the dims in which they mean something."""
+    return [s for n, s in zip(x.shape, x.stride(), strict=True) if n > 1]
+
+
+def _plain(x: torch.Tensor) -> torch.Tensor:
+    x = x.detach()
+    x = x.cpu() if x.device.type != "cpu" else x
+    if x.layout != torch.strided:
+        x = x.to_dense()
+    if x.is_quantized:
+        x = x.int_repr()
+    return x.resolve_conj().resolve_neg()
+
+
+def _parts(x: torch.Tensor) -> torch.Tensor:
+    if x.dtype == torch.complex32:
+        x = x.to(torch.complex64)
+    x = torch.view_as_real(x) if x.is_complex() else x
+    return x.double() if x.dtype.is_floating_point else x
+
+
+def _close(
+    a: torch.Tensor, b: torch.Tensor, truth: torch.Tensor | None, multiple: int | None, floor: float = 0.0
+) -> bool:
+    if not (b.dtype.is_floating_point or b.dtype.is_complex):
+        return torch.equal(a, b)
+    if b.numel() == 0:
+        return True
+    return not bool(_wrong(a, b, truth, multiple, floor).any())
+
+
+def _wrong(
+    a: torch.Tensor, b: torch.Tensor, truth: torch.Tensor | None, multiple: int | None, floor: float
+) -> torch.Tensor:
+    """True where `a` is too far from the truth (or, without one, from `b`)."""
+    unit = _unit(b.dtype)
+    limit = torch.finfo(b.dtype.to_real() if b.dtype.is_complex else b.dtype).max
+    x, y = _parts(a), _parts(b)
+    t = y if truth is None else _parts(truth)
+    finite = torch.isfinite(y)
+    same = (x == y) | (x.isnan() & y.isnan())
+    if not finite.any():
+        return ~same
+    scale = t[finite & torch.isfinite(t)].abs()
+    typical = float(scale.square().mean().sqrt()) if scale.numel() else 0.0
+    allowed = FLOOR * unit * (t.abs() + (typical if multiple else 0.0)) + floor * unit + torch.finfo(torch.float32).tiny
+    if multiple:
+        own = (y - t).abs()[finite & torch.isfinite(t)]
+        allowed = allowed + multiple * (float(own.max()) if truth is not None and own.numel() else 0.0)
+        if truth is None and b.dtype in FINE:
+            allowed = allowed + 1e-9 * typical
+    far = ~((x - t).abs() <= allowed)
+    # where CPU torch overflows in this dtype but the truth is finite, either side of the limit is right
+    edge = torch.isinf(y) & torch.isfinite(t) & (t.abs() > limit * 0.99) | torch.isinf(x) & (t.abs() > limit * 0.99)
+    # where CPU torch itself is far from the truth (NaN for a number), being right is right
+    return ~same & far & ~edge
+
+
+def _difference(a: torch.Tensor, b: torch.Tensor, truth: torch.Tensor | None, floor: float) -> str:
+    if not (b.dtype.is_floating_point or b.dtype.is_complex):
+        wrong = a != b
+        at = wrong.nonzero()[0].tolist()
+        return f"{int(wrong.sum())} of {a.numel()} {b.dtype} differ, at {at}: {a[tuple(at)]} for {b[tuple(at)]}"
+    wrong = _wrong(a, b, truth, MULTIPLE, floor)
+    at = wrong.nonzero()[0].tolist()
+    x, y = _parts(a), _parts(b)
+    more = "" if truth is None else f", in truth {float(_parts(truth)[tuple(at)])!r}"
+    return (
+        f"{int(wrong.sum())} of {wrong.numel()} {b.dtype}{list(b.shape)} differ, "
+        f"at {at}: {float(x[tuple(at)])!r} for {float(y[tuple(at)])!r}{more}"
+    )

@@ -1,0 +1,82 @@
+"""Which nodes there are: every (test, op, dtype, mode) that op_db allows and the device has dtypes for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+MODES = ("strict", "fused", "compile")
+# How an op runs does not interact with its dtype: the fused mode takes all dtypes, the others one of each kind.
+MODE_DTYPES = {
+    "strict": frozenset("float32 int64 complex64 bool".split()),
+    "compile": frozenset("float32 int64".split()),
+}
+# For each test, the modes that it runs in.
+TESTS = {
+    "forward": MODES,
+    "backward": MODES,
+    "views": ("strict", "fused"),
+    "inplace": ("strict", "fused"),
+    "out": ("strict", "fused"),
+    "errors": ("strict", "fused"),
+}
+DTYPES = tuple(
+    getattr(torch, name)
+    for name in (
+        "float32 bfloat16 float16 float64 complex64 complex128 bool uint8 int8 int16 int32 int64 "
+        "float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz"
+    ).split()
+)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node."""
+
+    test: str
+    op: str
+    dtype: str
+    mode: str
+
+    @property
+    def id(self) -> str:
+        """As pytest shows it."""
+        return f"{self.op}-{self.dtype}-{self.mode}"
+
+
+@cache
+def entries() -> dict[str, Any]:
+    """op_db by full name."""
+    return {info.full_name: info for info in op_db}
+
+
+def _applies(test: str, info: Any, dtype: torch.dtype) -> bool:
+    if test == "backward":
+        return info.supports_autograd and dtype in info.backward_dtypes
+    if test == "inplace":
+        return info.inplace_variant is not None
+    if test == "out":
+        return bool(info.supports_out)
+    if test == "errors":
+        return info.error_inputs_func is not None and dtype is _first(info)
+    return True
+
+
+def _first(info: Any) -> torch.dtype:
+    return next(d for d in DTYPES if d in info.dtypes)
+
+
+def nodes(test: str) -> Iterator[Node]:
+    """All nodes of a test."""
+    for name, info in entries().items():
+        for dtype in DTYPES:
+            if dtype in info.dtypes and _applies(test, info, dtype):
+                short = str(dtype).removeprefix("torch.")
+                for mode in TESTS[test]:
+                    if test == "errors" or short in MODE_DTYPES.get(mode, {short}):
+                        yield Node(test, name, short, mode)

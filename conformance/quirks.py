@@ -1,0 +1,27 @@
+"""Facts about single entries of op_db that the tests need: which results are undefined, and which are random.
+
+Not excuses: an entry here is judged in another way (random ops by test_random.py), or has nothing to judge.
+"""
+
+from __future__ import annotations
+
+# Memory that nobody wrote, and random results.
+RANDOM = frozenset(
+    """
+    bernoulli cauchy exponential geometric log_normal multinomial normal normal.in_place normal.number_mean
+    nn.functional.alpha_dropout nn.functional.dropout nn.functional.dropout2d nn.functional.dropout3d
+    nn.functional.feature_alpha_dropout.with_train nn.functional.fractional_max_pool2d
+    nn.functional.fractional_max_pool3d nn.functional.multi_head_attention_forward nn.functional.rrelu
+    nn.functional.scaled_dot_product_attention rand_like randint randint_like randn randn_like uniform
+    pca_lowrank svd_lowrank
+    """.split()
+)
+EMPTY = frozenset("empty empty_like empty_permuted empty_strided new_empty new_empty_strided".split())
+UNDEFINED_VALUES = RANDOM | EMPTY
+
+# Results of a size that depends on values are prefixes of padded ones, so that programs do not depend on the count; torch
+# stores these by columns, which a prefix cannot be.
+UNLIKE_STRIDES = frozenset("nonzero argwhere".split())
+
+# Operands that torch wants on the CPU: which of the arguments.
+HOST_OPERANDS = {"tensor_split": (1,)}

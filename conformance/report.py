@@ -1,0 +1,66 @@
+"""Reads a journal of results: the latest line of each node, counts per test, dtype and mode, failures."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+from collections import Counter, defaultdict
+from typing import Any
+
+STATES = ("passed", "xfailed", "skipped", "failed", "crashed")
+_NODE = re.compile(r"test_(?P<test>\w+)\[(?P<op>.+)-(?P<dtype>\w+)-(?P<mode>\w+)\]$")
+
+
+def latest(journal: pathlib.Path) -> dict[str, dict[str, Any]]:
+    """The last line of each node."""
+    if not journal.exists():
+        return {}
+    lines = map(json.loads, journal.read_text(encoding="utf-8").splitlines())
+    return {line["node"]: line for line in lines}
+
+
+def parts(name: str) -> dict[str, str]:
+    """test, op, dtype and mode of a node id."""
+    match = _NODE.search(name)
+    return match.groupdict() if match else {"test": name.split("::")[-1], "op": "", "dtype": "", "mode": ""}
+
+
+def counts(lines: dict[str, dict[str, Any]]) -> dict[tuple[str, str, str], Counter[str]]:
+    """(test, dtype, mode) -> how many nodes ended how, and how many samples they ran."""
+    found: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
+    for name, line in lines.items():
+        at = parts(name)
+        counter = found[at["test"], at["dtype"], at["mode"]]
+        counter[line["state"]] += 1
+        counter["samples"] += line.get("samples", 0)
+    return dict(found)
+
+
+def table(lines: dict[str, dict[str, Any]]) -> str:
+    """The counts as text."""
+    head = ("test", "dtype", "mode", *STATES, "samples")
+    rows = [head]
+    for key, counter in sorted(counts(lines).items()):
+        rows.append((*key, *(str(counter[s]) for s in (*STATES, "samples"))))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows)
+
+
+def failures(lines: dict[str, dict[str, Any]]) -> list[str]:
+    """One line per node that failed or crashed, or was never finished."""
+    bad = {n: line for n, line in lines.items() if line["state"] in ("failed", "crashed", "started")}
+    return [f"{line['state'].upper()} {name}: {_first(line.get('text', ''))}" for name, line in sorted(bad.items())]
+
+
+def _first(text: str) -> str:
+    return " ".join(text.split())[:300]
+
+
+def as_json(lines: dict[str, dict[str, Any]]) -> str:
+    """Counts and nodes, for other programs."""
+    table_of = [
+        {"test": t, "dtype": d, "mode": m, **{s: counter[s] for s in (*STATES, "samples")}}
+        for (t, d, m), counter in sorted(counts(lines).items())
+    ]
+    return json.dumps({"counts": table_of, "nodes": list(lines.values())}, indent=1)

@@ -1,0 +1,96 @@
+"""module_db on the device: outputs and gradients of every torch.nn module, against the same module on the CPU."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import torch
+from torch.testing._internal.common_modules import module_db
+
+from conformance.checks import Job, Outcome, run_jobs
+from conformance.judging import verdict
+from conformance.nodes import Node
+from conformance.operands import DEVICE, differentiable, on_cpu, on_device, widened
+
+# Modules with random results in training: judged by form there.
+RANDOM = ("Dropout", "RReLU", "FractionalMaxPool")
+
+
+@cache
+def _entries() -> dict[str, Any]:
+    return {f"{info.name}.{i}" if n else info.name: info for i, (n, info) in enumerate(_numbered())}
+
+
+def _numbered() -> Iterator[tuple[int, Any]]:
+    seen: dict[str, int] = {}
+    for info in module_db:
+        seen[info.name] = seen.get(info.name, -1) + 1
+        yield seen[info.name], info
+
+
+def nodes(test: str) -> Iterator[Node]:
+    """float32 in each mode of running; torch.compile has its own tests of models."""
+    for name in _entries():
+        for mode in ("strict", "fused"):
+            yield Node(test, name, "float32", mode)
+
+
+def _run(
+    module: torch.nn.Module, place: Callable[[Any], Any], dtype: torch.dtype, device: str, given: Any
+) -> Callable[[], Any]:
+    def run() -> Any:
+        own = copy.deepcopy(module).to(device=device)
+        own = own.double() if dtype == torch.float64 else own
+        args, kwargs = made = place(given)
+        torch.manual_seed(1)
+        out = own(*args, **kwargs)
+        results = [o for o in torch.utils._pytree.tree_leaves(out) if isinstance(o, torch.Tensor)]
+        outs = [o for o in results if o.requires_grad]
+        leaves = [*differentiable(made), *(p for p in own.parameters() if p.requires_grad)]
+        if not outs or not leaves:
+            return results
+        seeds = [torch.linspace(0.5, 1.5, o.numel()).reshape(o.shape).to(o.dtype).to(o.device) for o in outs]
+        return [*(r.detach() for r in results), *torch.autograd.grad(outs, leaves, seeds, allow_unused=True)]
+
+    return run
+
+
+def _check(info: Any, dtype: torch.dtype) -> Outcome:
+    def jobs() -> Iterator[Job]:
+        for training in (True, False):
+            samples = info.module_inputs_func(info, "cpu", dtype, True, training)
+            for index, sample in enumerate(samples):
+                if sample.forward_input is None:
+                    continue
+                torch.manual_seed(0)
+                module = info.module_cls(*sample.constructor_input.args, **sample.constructor_input.kwargs).train(
+                    training
+                )
+                given = (tuple(sample.forward_input.args), dict(sample.forward_input.kwargs))
+                if info.is_lazy:
+                    module(*on_cpu(given)[0], **on_cpu(given)[1])
+                yield Job(
+                    f"{index} ({'training' if training else 'evaluation'}, {sample.desc or 'default'})",
+                    given,
+                    _run(module, on_cpu, dtype, "cpu", given),
+                    _run(module, on_device, dtype, DEVICE, given),
+                    _run(module, widened, torch.float64, "cpu", given),
+                    values=not (training and _is_random(info, module)),
+                    strides=False,
+                )
+
+    return run_jobs(jobs(), Outcome(), batch=16)
+
+
+def _is_random(info: Any, module: torch.nn.Module) -> bool:
+    names = [type(m).__name__ for m in module.modules() if getattr(m, "p", 1) != 0]
+    return any(word in name for name in names for word in RANDOM) or float(getattr(module, "dropout", 0) or 0) > 0
+
+
+def test_module(node: Node, record_property: Any) -> None:
+    """All inputs of a module, training and evaluation."""
+    info = _entries()[node.op]
+    verdict("module", node.op, node.dtype, node.mode, lambda: _check(info, torch.float32), record_property)

@@ -6,11 +6,18 @@ network the interface of a `transformers` model: keyword inputs, and a loss and 
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+
+class Outcome(NamedTuple):
+    """What a classifier gives."""
+
+    loss: torch.Tensor
+    logits: torch.Tensor
 
 
 class Classifier(nn.Module):
@@ -20,9 +27,9 @@ class Classifier(nn.Module):
         super().__init__()
         self.body = body
 
-    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> SimpleNamespace:
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> Outcome:
         logits = self.body(x)
-        return SimpleNamespace(loss=F.cross_entropy(logits, labels), logits=logits)
+        return Outcome(F.cross_entropy(logits, labels), logits)
 
 
 class StochasticDepth(nn.Module):

@@ -6,12 +6,14 @@ The address of a storage is a unique fake one: never dereferenced, but libraries
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 import torch
 
 from torch_pjrt.errors import InvalidOperandError
+from torch_pjrt.ops.dtypes import TO_NUMPY
 from torch_pjrt.program.program import Aval, OutSpec, Spec, out_spec, spec
 from torch_pjrt.tensor.layout import aval_of, contiguous_strides
 from torch_pjrt.tensor.memory_ledger import ledger
@@ -67,44 +69,58 @@ _NO_ELEMENTS = (0,)
 
 def new_storage(value: Value, nbytes: int) -> torch.UntypedStorage:
     """A storage on our device that holds a Value."""
+    storage = _new_tensor(_NO_ELEMENTS, torch.uint8).untyped_storage()
+    _give(storage, value, nbytes)
+    return storage
+
+
+def _give(storage: Any, value: Value, nbytes: int) -> None:
+    """Make an empty storage one of `nbytes` bytes at an address of its own that holds a Value.
+
+    Swapping with a storage made from an address is several times cheaper than putting that storage into a tensor.
+    """
     global _next_address
     address = _next_address
     _next_address = address + (nbytes + 127 & ~63)
-    storage: Any = _new_storage(address, _device, nbytes)
+    storage._swap_data_ptr_(_new_storage(address, _device, nbytes))
     storage._pjrt = Cell(value, nbytes)
-    return storage  # type: ignore[no-any-return]
 
 
 def tensor_over(
     storage: torch.UntypedStorage, size: tuple[int, ...], stride: tuple[int, ...], offset: int, dtype: torch.dtype
 ) -> torch.Tensor:
     """A new tensor over a storage."""
-    tensor = _new_tensor((0,), dtype)
+    tensor = _new_tensor(_NO_ELEMENTS, dtype)
     _set(_CPU_KEYS, tensor, storage, offset, size, stride)
     return tensor
 
 
 def make_tensor(out: OutSpec, value: Value) -> torch.Tensor:
     """A tensor with a storage of its own that holds a result."""
-    global _next_address
-    nbytes = out.spec.nbytes
-    address = _next_address
-    _next_address = address + (nbytes + 127 & ~63)
-    storage: Any = _new_storage(address, _device, nbytes)
-    storage._pjrt = Cell(value, nbytes)
-    tensor = _new_tensor(_NO_ELEMENTS, out.dtype)
-    _set(_CPU_KEYS, tensor, storage, 0, out.size, out.stride)
+    tensor = _new_tensor(out.size, out.dtype)
+    storage = tensor.untyped_storage()
+    _give(storage, value, out.spec.nbytes)
+    if not out.contiguous:
+        _set(_CPU_KEYS, tensor, storage, 0, out.size, out.stride)
     return tensor
+
+
+@functools.lru_cache(maxsize=65536)
+def _dense_out(size: tuple[int, ...], stride: tuple[int, ...] | None, dtype: torch.dtype) -> OutSpec | None:
+    """The OutSpec of an unwritten tensor that fills its storage exactly; None if its strides leave gaps or overlap."""
+    stride = contiguous_strides(size) if stride is None else stride
+    out = out_spec(size, stride, dtype)
+    return out if out.stride == stride and 0 not in stride else None
 
 
 def empty(size: tuple[int, ...], stride: tuple[int, ...] | None, dtype: torch.dtype) -> torch.Tensor:
     """An unwritten tensor; strides may leave gaps or overlap, as empty_strided allows."""
-    stride = contiguous_strides(size) if stride is None else stride
-    out = out_spec(size, stride, dtype)
-    needed = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-    if needed * dtype.itemsize == out.spec.nbytes and 0 not in stride:
+    out = _dense_out(size, stride, dtype)
+    if out is not None:
         return make_tensor(out, Value(out.spec, UNFILLED))
-    flat = spec((needed,), out.spec.dtype)
+    assert stride is not None
+    needed = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    flat = spec((needed,), TO_NUMPY[dtype])
     return tensor_over(new_storage(Value(flat, UNFILLED), flat.nbytes), size, stride, 0, dtype)
 
 

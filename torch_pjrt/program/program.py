@@ -76,14 +76,15 @@ class OutSpec:
     dtype: torch.dtype
     perm: tuple[int, ...] | None  # logical dims in memory order; None when already row-major
     spec: Spec
-    contiguous: bool = field(init=False, default=False)  # strides are exactly the row-major ones
+    contiguous: bool = field(init=False, default=False)  # not empty, and strides are exactly the row-major ones
 
     def __post_init__(self) -> None:
         step, strides = 1, []
         for n in reversed(self.size):
             strides.append(step)
             step *= max(n, 1)
-        object.__setattr__(self, "contiguous", tuple(reversed(strides)) == tuple(self.stride))
+        dense = tuple(reversed(strides)) == tuple(self.stride)
+        object.__setattr__(self, "contiguous", dense and 0 not in self.size)
 
 
 def memory_order(size: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -37,4 +37,6 @@ def test_compiled_backward_is_like_cpu() -> None:
     torch.compile(ours, backend="pjrt")(**placed(inputs, "pjrt")).loss.backward()
     model(**inputs).loss.backward()
     for (name, expected), got in zip(model.named_parameters(), ours.parameters(), strict=True):
-        torch.testing.assert_close(got.grad.cpu(), expected.grad, rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(
+            got.grad.cpu(), expected.grad, rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}"
+        )

@@ -6,7 +6,7 @@ A text is taken for a device by where it stands: the argument of something that 
 
 from __future__ import annotations
 
-__all__ = ["device_text"]
+__all__ = ["device_rule", "device_text"]
 
 import ast
 import re
@@ -70,7 +70,7 @@ def device_literal(source: Source, node: ast.expr) -> Iterator[Hit]:
     text = device_text(node)
     if text is None or isinstance(source.parent(node), ast.JoinedStr | ast.FormattedValue):
         return
-    rule = _rule_for(source, node)
+    rule = device_rule(source, node)
     if rule == "PJ102" and ":" in text:
         rule = "PJ103"
     if rule is None and text == "cuda:{...}" and not _in_output(source, node):
@@ -90,15 +90,15 @@ def _in_output(source: Source, node: ast.AST) -> bool:
     return False
 
 
-def _rule_for(source: Source, node: ast.expr) -> str | None:
+def device_rule(source: Source, node: ast.expr) -> str | None:
     """The rule of a device text by what takes it, or None where it is no device."""
     parent = source.parent(node)
     if isinstance(parent, ast.IfExp):
-        if node is parent.test or source.guards.test(parent.test):
+        if node is parent.test or (source.gated(parent.test) and not source.through_gates):
             return None  # the gate is the finding
-        return _rule_for(source, parent)
+        return device_rule(source, parent)
     if isinstance(parent, ast.BoolOp):
-        return _rule_for(source, parent)
+        return device_rule(source, parent)
     if isinstance(parent, ast.keyword):
         return _keyword_rule(source, parent)
     if isinstance(parent, ast.Call) and node in parent.args:
@@ -121,11 +121,7 @@ def _rule_for(source: Source, node: ast.expr) -> str | None:
 
 
 def _named(targets: list[ast.expr], source: Source, node: ast.expr) -> str | None:
-    words = [
-        one.attr if isinstance(one, ast.Attribute) else one.id
-        for one in targets
-        if hasattr(one, "attr") or hasattr(one, "id")
-    ]
+    words = [call_name(one) for one in targets]
     words += [str(constant(one.slice)) for one in targets if isinstance(one, ast.Subscript)]
     if not any(_DEVICE_WORD.search(word) and word != "CUDA_VISIBLE_DEVICES" for word in words):
         return None
@@ -134,10 +130,12 @@ def _named(targets: list[ast.expr], source: Source, node: ast.expr) -> str | Non
 
 def _gate_in_branch(source: Source, node: ast.expr) -> bool:
     """Whether it is directly in `if torch.cuda.is_available(): device = "cuda"`: the gate is the finding."""
+    if source.through_gates:
+        return False
     for at in source.ancestors(node):
         if isinstance(at, ast.stmt):
             above = source.parent(at)
-            return isinstance(above, ast.If) and at in above.body and source.guards.test(above.test) > 0
+            return isinstance(above, ast.If) and at in above.body and source.gated(above.test)
     return False
 
 
@@ -166,8 +164,8 @@ def _argument_rule(source: Source, call: ast.Call, node: ast.expr) -> str | None
         if _gate_in_branch(source, node):
             return None
         parent = source.parent(call)
-        if isinstance(parent, ast.IfExp) and source.guards.test(parent.test) and call is not parent.test:
-            return None
+        if isinstance(parent, ast.IfExp) and source.gated(parent.test) and call is not parent.test:
+            return "PJ102" if source.through_gates else None
         return "PJ102"
     if isinstance(call.func, ast.Attribute) and last in _DEVICE_METHODS:
         return "PJ102"
@@ -200,8 +198,8 @@ def cuda_method(source: Source, call: ast.Call) -> Iterator[Hit]:
     """PJ101, PJ104, PJ108: methods that put a tensor on CUDA."""
     if not isinstance(call.func, ast.Attribute):
         return
-    last, owner = call.func.attr, source.name(call.func.value)
-    if last == "cuda" and (owner is None or "." in owner and owner.startswith("torch.nn.")) and not call.args[1:]:
+    last, owner = call.func.attr, source.names.of(call.func.value)
+    if last == "cuda" and owner is None and not call.args[1:]:
         function = source.function(call)
         if not (function is not None and function.name == "cuda"):
             yield Hit(call, "PJ101", source.code(call))
@@ -347,10 +345,7 @@ def _about_device(source: Source, node: ast.expr) -> bool:
 @detector(ast.Attribute)
 def is_cuda(source: Source, node: ast.Attribute) -> Iterator[Hit]:
     """PJ107."""
-    if node.attr == "is_cuda" and isinstance(node.ctx, ast.Load) and source.name(node) is None:
-        parent = source.parent(node)
-        if isinstance(parent, ast.Call) and parent.func is node and source.name(node.value) is not None:
-            return
+    if node.attr == "is_cuda" and isinstance(node.ctx, ast.Load) and source.names.of(node) is None:
         yield Hit(node, "PJ107", source.code(node))
 
 

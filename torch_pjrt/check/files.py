@@ -6,7 +6,7 @@ an exception. Used by the command and by port.
 
 from __future__ import annotations
 
-__all__ = ["PathError", "check_file", "check_paths", "check_text", "collect"]
+__all__ = ["PathError", "check_file", "check_paths", "check_text", "collect", "worth_reading"]
 
 import fnmatch
 import importlib.util
@@ -114,13 +114,18 @@ def check_text(text: str, path: str = "<text>") -> list[Finding]:
             found = notebooks.check(text, path)
         elif requirements.is_requirements(name):
             found = requirements.check(text, path)
-        elif _WORDS.search(text):
+        elif worth_reading(text):
             found = examine(Source(text, path))
         else:
             found = []
         return Ignores(text, path).apply(found)
     except (SyntaxError, ValueError, RecursionError) as error:
         return [_unreadable(path, error)]
+
+
+def worth_reading(text: str) -> bool:
+    """Whether a Python text has a word that any detector looks for."""
+    return _WORDS.search(text) is not None
 
 
 def _unreadable(path: str, error: Exception) -> Finding:

@@ -44,7 +44,8 @@ class Ignores:
             return []
         if not self.lines:
             return findings
-        kept, used = [], set()
+        kept: list[Finding] = []
+        used: set[int] = set()
         for one in findings:
             hiding = [line for line in range(one.line, one.end_line + 1) if self._hides(line, one.rule.id)]
             used.update(self.lines[line][1] for line in hiding)

@@ -124,7 +124,7 @@ class Names:
                 return f"{scope.stars[0]}.{node.id}"
             first = False
             scope = scope.parent
-        return None
+        return "torch" if node.id == "torch" else None  # from a star import of something else
 
     def _collect(self, tree: ast.Module) -> None:
         stack: list[tuple[ast.AST, Scope | None]] = [(tree, None)]

@@ -41,7 +41,7 @@ def check(text: str, path: str) -> list[Finding]:
         lines = enumerate(text.splitlines(), 1)
         return [one for number, line in lines for one in _line(line.split(" #")[0], path, number)]
     lines_of = text.splitlines()
-    found = []
+    found: list[Finding] = []
     for one in wanted:
         place = next((number for number, line in enumerate(lines_of, 1) if one in line), 1)
         found += _line(one, path, place)

@@ -6,17 +6,18 @@ is imported: the text is read, never run.
 
 from __future__ import annotations
 
-__all__ = ["Detector", "Hit", "Source", "call_name", "constant", "detector", "examine", "keyword"]
+__all__ = ["Detector", "Hit", "Source", "call_name", "constant", "detector", "examine", "finding_of", "hits", "keyword"]
 
 import ast
 import dataclasses
 import functools
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from .findings import Finding, Severity
-from .guards import Guards
+from .guards import CUDA_TESTS, Guards
 from .names import Names
 from .rules import RULES
 
@@ -73,13 +74,14 @@ class Source:
     def __init__(self, text: str, path: str = "<text>"):
         self.path = path
         self.text = text
-        self.lines = text.splitlines()
+        self.lines = [*re.split(r"\r\n|\r|\n", text), ""]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.tree = ast.parse(text)
         self.names = Names(self.tree)
         self.parents = self.names.parents
         self.guards = Guards(self.names)
+        self.through_gates = False  # port asks for the devices that a gate chooses, too
 
     def name(self, node: ast.AST | None) -> str | None:
         """The dotted name of an expression; of a call, that of what is called."""
@@ -108,6 +110,12 @@ class Source:
         text = " ".join(ast.unparse(node).split())
         return text if len(text) <= 60 else text[:57] + "..."
 
+    def span(self, node: Any) -> tuple[int, int, int, int]:
+        """First line, column, last line, end column; lines from 1, columns from 0, in characters."""
+        start, end = node.lineno, node.end_lineno
+        columns = _column(self.lines[start - 1], node.col_offset), _column(self.lines[end - 1], node.end_col_offset)
+        return start, columns[0], end, columns[1]
+
     def in_annotation(self, node: ast.AST) -> bool:
         """Whether it is part of a type, which is not run."""
         inner = node
@@ -122,6 +130,24 @@ class Source:
                 return False
             inner = at
         return False
+
+    def gated(self, test: ast.expr) -> bool:
+        """Whether a test asks for CUDA, itself or through a name that was assigned such a test."""
+        return any(
+            self.name(one) in CUDA_TESTS
+            or (isinstance(one, ast.Name | ast.Attribute) and ast.unparse(one) in self._gate_names)
+            for one in ast.walk(test)
+        )
+
+    @functools.cached_property
+    def _gate_names(self) -> set[str]:
+        """What is assigned a test for CUDA: `use_cuda`, `args.cuda`."""
+        found: set[str] = set()
+        for node in self.names.nodes:
+            if isinstance(node, ast.Assign) and not isinstance(node.value, ast.IfExp):
+                if any(isinstance(one, ast.Call) and self.name(one) in CUDA_TESTS for one in ast.walk(node.value)):
+                    found.update(ast.unparse(one) for one in node.targets)
+        return found
 
     @functools.cached_property
     def training_loops(self) -> set[ast.AST]:
@@ -176,30 +202,36 @@ class Source:
 def examine(source: Source, path: str | None = None, cell: int | None = None) -> list[Finding]:
     """All findings of a source, in order, without repeats."""
     found: dict[tuple[object, ...], Finding] = {}
-    for node in source.names.nodes:
-        for detect in DETECTORS.get(type(node), ()):
-            for hit in detect(source, node):
-                finding = _finding(source, hit, path or source.path, cell)
-                found.setdefault((finding.rule.id, finding.line, finding.column, finding.what), finding)
+    for hit in hits(source):
+        finding = finding_of(source, hit, path or source.path, cell)
+        found.setdefault((finding.rule.id, finding.line, finding.column, finding.what), finding)
     return sorted(found.values(), key=lambda one: one.order)
 
 
-def _finding(source: Source, hit: Hit, path: str, cell: int | None) -> Finding:
+def hits(source: Source) -> Iterator[Hit]:
+    """What the detectors find, in the order of the text."""
+    for node in source.names.nodes:
+        for detect in DETECTORS.get(type(node), ()):
+            yield from detect(source, node)
+
+
+def finding_of(source: Source, hit: Hit, path: str, cell: int | None = None) -> Finding:
+    """The finding of a hit: severity by the branch that it is in, columns in characters."""
     rule = RULES[hit.rule]
     node: Any = hit.node
     guarded = source.guards.cuda_only(node)
     severity = hit.severity or (rule.guarded if guarded and rule.guarded else rule.severity)
-    line = source.lines[node.lineno - 1] if node.lineno <= len(source.lines) else ""
+    line, column, end_line, end_column = source.span(node)
     return Finding(
         rule=rule,
         path=path,
-        line=node.lineno,
-        column=_column(line, node.col_offset) + 1,
-        end_line=node.end_lineno,
-        end_column=_column(source.lines[node.end_lineno - 1], node.end_col_offset) + 1,
+        line=line,
+        column=column + 1,
+        end_line=end_line,
+        end_column=end_column + 1,
         what=hit.what,
         severity=severity,
-        text=line.strip(),
+        text=source.lines[line - 1].strip(),
         cell=cell,
         guarded=guarded,
     )

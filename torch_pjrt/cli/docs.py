@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that come from tables: settings.md. `./dev docs` runs it; a test finds drift."""
+"""Writes the pages of docs/ that come from tables: settings.md, findings/index.md. `./dev docs` runs it; a test finds drift."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ __all__ = ["settings_page", "write"]
 import pathlib
 
 from torch_pjrt import config
+from torch_pjrt.check.page import findings_page
 
 _HEAD = """# Settings
 
@@ -45,9 +46,11 @@ def _row(row: config.Setting) -> str:
 
 def write(folder: pathlib.Path) -> list[pathlib.Path]:
     """Write all generated pages. Gives their paths."""
-    page = folder / "settings.md"
-    page.write_text(settings_page(), encoding="utf-8")
-    return [page]
+    pages = {"settings.md": settings_page(), "findings/index.md": findings_page()}
+    for name, text in pages.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return [folder / name for name in pages]
 
 
 if __name__ == "__main__":

@@ -5,6 +5,9 @@ from __future__ import annotations
 __all__ = ["main"]
 
 import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
 
 import click
 
@@ -33,9 +36,10 @@ def doctor(as_json: bool, timeout: float) -> None:
 @main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module, as for `python -m`.")
 @click.option("--quiet", is_flag=True, help="Print no report at the end.")
+@click.option("--report", type=click.Path(dir_okay=False), help="Write the report to a JSON file.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def run(script: str, arguments: tuple[str, ...], as_module: bool, quiet: bool) -> None:
+def run(script: str, arguments: tuple[str, ...], as_module: bool, quiet: bool, report: str | None) -> None:
     """Run a script that asks for CUDA on the pjrt device, unmodified.
 
     What it asked of torch.cuda, what fell back to the CPU and how often programs were compiled is said on stderr at
@@ -43,7 +47,107 @@ def run(script: str, arguments: tuple[str, ...], as_module: bool, quiet: bool) -
     """
     from . import run as command
 
-    command.run(script, arguments, as_module=as_module, quiet=quiet)
+    command.run(script, arguments, as_module=as_module, quiet=quiet, report=report)
+
+
+@main.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json", "sarif", "html"]), default="text", show_default=True
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("--output", "-o", type=click.Path(dir_okay=False), help="Write the report to a file.")
+@click.option(
+    "--severity",
+    "least",
+    type=click.Choice(["breaks", "silently-changes", "slows", "style"]),
+    default="style",
+    show_default=True,
+    help="Report this severity and worse ones.",
+)
+@click.option("--select", default="", metavar="IDS", help="Only rules whose ids begin so, as in PJ1,PJ203.")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out paths or names that match (repeatable).")
+@click.option("--baseline", type=click.Path(dir_okay=False), help="Report only what is not in this file.")
+@click.option(
+    "--write-baseline", type=click.Path(dir_okay=False), help="Write what is found to a baseline, and exit 0."
+)
+@click.option(
+    "--run", "command", metavar="CMD", help="Also run this program on the pjrt device and report what it did."
+)
+def check(paths: tuple[str, ...], as_json: bool, form: str, baseline: str, write_baseline: str, **options: Any) -> None:
+    """Find what ties a program to one chip: in files, folders, notebooks, requirements, or an installed package.
+
+    Nothing is run or imported, except with --run. Exits with 0 without findings, 1 with, 2 for a wrong command line,
+    3 for an error of this program. `# pjrt: ignore[PJ101]` on a line hides a finding.
+
+    \b
+        torch-pjrt check train.py
+        torch-pjrt check src requirements.txt --severity silently-changes
+        torch-pjrt check . --format sarif -o check.sarif
+        torch-pjrt check train.py --run "train.py --epochs 1"
+    """
+    from . import check as command
+
+    form = "json" if as_json else form
+    sys.exit(_internal_errors(command.check, paths, form=form, known=baseline, new_baseline=write_baseline, **options))
+
+
+@main.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--write", is_flag=True, help="Change the files; without it only the difference is shown.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: changes and what is left to do.")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out paths or names that match (repeatable).")
+@click.option("--quiet", is_flag=True, help="Do not list what is left to do.")
+def port(paths: tuple[str, ...], **options: Any) -> None:
+    """Rewrite a CUDA program to device-agnostic PyTorch, which runs on CUDA, the CPU and other chips.
+
+    Shows a difference; --write makes it. Only files below PATH are read and changed. What a person must decide is
+    listed as findings of `torch-pjrt check`. Exits with 0 when nothing is left to do, 1 when something is, 2 for a
+    wrong command line or a missing extra, 3 for an error of this program.
+
+    \b
+        torch-pjrt port train.py
+        torch-pjrt port src --write
+    """
+    from . import port as command
+
+    sys.exit(_internal_errors(command.port, paths, **options))
+
+
+def _internal_errors(function: Callable[..., int], *args: Any, **kwargs: Any) -> int:
+    """Call it; an error that is not the user's is told apart by exit code 3."""
+    try:
+        return function(*args, **kwargs)
+    except (click.ClickException, BrokenPipeError):
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        click.echo(f"torch-pjrt: an error of this program, not of yours: {type(error).__name__}: {error}", err=True)
+        return 3
+
+
+@main.command(name="compile")
+@click.option("--model", help="module:function that returns (model, args) or (model, args, kwargs).")
+@click.option("--config", type=click.Path(exists=True), help="config.json of a Hugging Face model, or its folder.")
+@click.option("--exported", type=click.Path(exists=True), help="File of torch.export.save.")
+@click.option("--target", "names", multiple=True, default=("cpu",), show_default=True, help="A chip; may be repeated.")
+@click.option("--mode", default="infer", show_default=True, help="infer, or train: loss, backward, AdamW.")
+@click.option("--batch", default=1, show_default=True, help="With --config: batch size.")
+@click.option("--length", default=128, show_default=True, help="With --config: tokens.")
+@click.option("--dtype", help="With --config: dtype of the weights, as bfloat16.")
+@click.option("--precision", help="highest, high or medium, as torch.set_float32_matmul_precision has it.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of text.")
+@click.option("--save-executable", type=click.Path(), help="Write the executable of the (one) target.")
+@click.option("--save-stablehlo", type=click.Path(), help="Write the program as StableHLO text.")
+@click.option("--list", "as_list", is_flag=True, help="List the targets, and what each lacks here.")
+def compile_command(**options: object) -> None:
+    """Compile a model for a chip that need not be here, and say whether it fits and what it costs.
+
+    Nothing is run and no weights are loaded. For Trainium the program is linted. Exits with 1 unless every target is fine.
+    """
+    from . import compile as command
+
+    sys.exit(command.run(**options))  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

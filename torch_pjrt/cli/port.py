@@ -1,0 +1,119 @@
+"""`torch-pjrt port PATH...`: shows how programs become device-agnostic, and with --write changes them."""
+
+from __future__ import annotations
+
+__all__ = ["port"]
+
+import difflib
+import json
+import os
+import pathlib
+import stat
+import tokenize
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+
+from torch_pjrt.check import Finding, check_text, files, report_text
+
+if TYPE_CHECKING:
+    from torch_pjrt.port import Ported
+
+
+def port(paths: Sequence[str], *, write: bool, as_json: bool, exclude: Sequence[str], quiet: bool) -> int:
+    """Port, show, and give the exit code."""
+    try:
+        from torch_pjrt.port import port_text
+    except ModuleNotFoundError as error:
+        if error.name != "libcst":
+            raise
+        raise click.UsageError("porting needs libcst: pip install 'torch-pjrt[port]'") from error
+    for one in paths:
+        if not os.path.exists(one):
+            raise click.UsageError(f"{one}: no such file or folder")
+    wanted = [path for path in files.collect(paths, exclude) if not _leads_outside(path, paths)]
+    console = Console(stderr=True)
+    left: list[Finding] = []
+    changed: dict[str, dict[str, Any]] = {}
+    with Progress(console=console, transient=True, disable=not console.is_terminal or len(wanted) < 20) as progress:
+        task = progress.add_task("porting", total=len(wanted))
+        for path in wanted:
+            progress.advance(task)
+            text = _read(path)
+            if text is None or path.suffix != ".py":
+                left += files.check_file(path) if text is None else check_text(text, path.as_posix())
+                continue
+            ported = port_text(text, path.as_posix())
+            left += ported.left
+            if ported.changes:
+                changed[path.as_posix()] = {"changes": ported.changes, "diff": _difference(path, text, ported)}
+                if write:
+                    _replace(path, ported.text)
+    _show(changed, left, len(wanted), as_json=as_json, write=write, quiet=quiet)
+    return 1 if left else 0
+
+
+def _leads_outside(path: pathlib.Path, paths: Sequence[str]) -> bool:
+    """Whether a link below the paths points to a file that is not below them."""
+    real = path.resolve()
+    return path.is_symlink() and not any(real.is_relative_to(pathlib.Path(one).resolve()) for one in paths)
+
+
+def _read(path: pathlib.Path) -> str | None:
+    """The text with its line ends, or None when it cannot be read."""
+    try:
+        data = path.read_bytes()
+        with path.open("rb") as file:
+            encoding, _ = tokenize.detect_encoding(file.readline)
+        return data.decode(encoding)
+    except (OSError, SyntaxError, UnicodeDecodeError, LookupError):
+        return None
+
+
+def _replace(path: pathlib.Path, text: str) -> None:
+    """Write the file whole or not at all, with its permissions and its encoding."""
+    with path.open("rb") as file:
+        encoding, _ = tokenize.detect_encoding(file.readline)
+    target = path.resolve()
+    half = target.with_name(f".{target.name}.part")
+    half.write_bytes(text.encode(encoding))
+    half.chmod(stat.S_IMODE(target.stat().st_mode))
+    half.replace(target)
+
+
+def _difference(path: pathlib.Path, old: str, ported: Ported) -> str:
+    lines = difflib.unified_diff(
+        old.splitlines(keepends=True),
+        ported.text.splitlines(keepends=True),
+        f"a/{path.as_posix()}",
+        f"b/{path.as_posix()}",
+    )
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def _show(
+    changed: dict[str, dict[str, Any]], left: list[Finding], num_files: int, *, as_json: bool, write: bool, quiet: bool
+) -> None:
+    if as_json:
+        table = {"version": 1, "written": write, "changed": changed, "left": [one.as_dict() for one in left]}
+        click.echo(json.dumps(table, indent=1))
+        return
+    if not write:
+        for one in changed.values():
+            _show_difference(one["diff"])
+    places = sum(one["changes"] for one in changed.values())
+    done = "changed" if write else "to change; --write does it"
+    click.echo(f"{places} places in {len(changed)} of {num_files} files {done}", err=True)
+    if left and not quiet:
+        click.echo("\nleft for you to decide:", err=True)
+        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        report_text.show(sorted(left, key=lambda one: one.order), num_files, console)
+
+
+def _show_difference(text: str) -> None:
+    colours = {"+": "green", "-": "red", "@": "cyan"}
+    for line in text.splitlines():
+        click.echo(click.style(line, fg=colours.get(line[:1])))

@@ -1,0 +1,11 @@
+"""Rewrites CUDA programs to device-agnostic PyTorch, keeping their formatting: what `torch-pjrt port` does.
+
+torch_pjrt/check finds the places and knows the branches; this package knows what to write there. What it leaves is in
+`Ported.left`, as findings. Needs libcst (the extra `port`).
+"""
+
+from __future__ import annotations
+
+__all__ = ["Ported", "port_text"]
+
+from .rewrite import Ported, port_text

@@ -17,14 +17,23 @@ from torch_pjrt._version import __version__
 from torch_pjrt.config import settings
 
 if TYPE_CHECKING:
+    from torch_pjrt import aot, export
+    from torch_pjrt.export.read import load
     from torch_pjrt.tensor.transfer import from_jax, to_jax
 
-__all__ = ["__version__", "from_jax", "settings", "to_jax"]
+__all__ = ["__version__", "aot", "export", "from_jax", "load", "settings", "to_jax"]
 
-_HOME = {"from_jax": "torch_pjrt.tensor.transfer", "to_jax": "torch_pjrt.tensor.transfer"}
+_HOME = {
+    "from_jax": "torch_pjrt.tensor.transfer",
+    "load": "torch_pjrt.export.read",
+    "to_jax": "torch_pjrt.tensor.transfer",
+}
+_PACKAGES = ("aot", "export")  # `export` is callable
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
+    if name in _PACKAGES:
+        return importlib.import_module(f"torch_pjrt.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,8 @@ kernels as eager ones (compile/capture.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -149,7 +150,7 @@ def trace(
         own, arguments = tensors[:first], tensors[first : first + len(given)]
         call_args, call_kwargs = put_together(in_tree, arguments)
         if make is None:
-            with torch.no_grad():
+            with torch.no_grad(), _said_to_compile():
                 result = parts.call(own, call_args, call_kwargs)
         else:
             result = _train(parts, own, call_args, call_kwargs, loss or default_loss, steps)
@@ -219,6 +220,17 @@ def _unbound(exported: torch.export.ExportedProgram) -> torch.nn.Module:
     return module
 
 
+@contextlib.contextmanager
+def _said_to_compile() -> Iterator[None]:
+    """torch.compiler.is_compiling() is true: libraries then leave out checks of values, which cannot be read here."""
+    before = torch.compiler._is_compiling_flag
+    torch.compiler._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        torch.compiler._is_compiling_flag = before
+
+
 def _train(
     parts: _Parts,
     own: Sequence[torch.Tensor],
@@ -230,7 +242,9 @@ def _train(
     with torch.enable_grad():
         for position in parts.trainable:
             own[position].requires_grad_(True)
-        value = loss(parts.call(own, args, kwargs))
+        with _said_to_compile():
+            result = parts.call(own, args, kwargs)
+        value = loss(result)
         steps.phase = "backward"
         value.backward()
     return value.detach()

@@ -1,0 +1,168 @@
+"""`python -m torch_pjrt.testing.target_table`: compiles known models for chips that are not here and writes docs/targets.md.
+
+Results are kept in docs/targets.json, so that a run may do a few models or targets only and the page still has all. Each
+compile runs in a child process under a time limit. Shapes are real, weights are not: nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
+Made = tuple[Any, Any, dict[str, Any]]
+
+
+def _hugging(maker: str, config: str, batch: int, length: int, **facts: Any) -> Callable[[bool], Made]:
+    def make(train: bool) -> Made:
+        import torch
+        import transformers
+
+        from torch_pjrt.integrations.hf_config import arguments
+
+        with torch.device("meta"):
+            model = getattr(transformers, maker)(getattr(transformers, config)(**facts)).to(torch.bfloat16)
+        if hasattr(model, "set_experts_implementation"):
+            model.set_experts_implementation("batched_mm")
+        return model, (), arguments(model, batch=batch, length=length, train=train)
+
+    return make
+
+
+_LLAMA = dict(
+    vocab_size=128256,
+    hidden_size=4096,
+    intermediate_size=14336,
+    num_hidden_layers=32,
+    num_attention_heads=32,
+    num_key_value_heads=8,
+    max_position_embeddings=8192,
+)
+_WHISPER = dict(
+    d_model=768,
+    encoder_layers=12,
+    decoder_layers=12,
+    encoder_attention_heads=12,
+    decoder_attention_heads=12,
+    encoder_ffn_dim=3072,
+    decoder_ffn_dim=3072,
+    decoder_start_token_id=50257,
+)
+# name: (sizes, how it is made)
+MODELS: dict[str, tuple[str, Callable[[bool], Made]]] = {
+    "BERT-base": ("8 x 128", _hugging("BertForMaskedLM", "BertConfig", 8, 128)),
+    "GPT-2": ("4 x 512", _hugging("GPT2LMHeadModel", "GPT2Config", 4, 512, loss_type="ForCausalLM")),
+    "ResNet-50": ("16 x 224 x 224", _hugging("ResNetForImageClassification", "ResNetConfig", 16, 0, image_size=224)),
+    "ViT-B": ("16 x 224 x 224", _hugging("ViTForImageClassification", "ViTConfig", 16, 0)),
+    "Whisper-small": ("2 x 30 s", _hugging("WhisperForConditionalGeneration", "WhisperConfig", 2, 64, **_WHISPER)),
+    "Llama-3-8B": ("1 x 1024", _hugging("LlamaForCausalLM", "LlamaConfig", 1, 1024, **_LLAMA)),
+    "Mixtral-8x7B": ("1 x 64", _hugging("MixtralForCausalLM", "MixtralConfig", 1, 64)),
+}
+
+_HEAD = """# Models compiled for chips that are not here
+
+Written by `python -m torch_pjrt.testing.target_table` from compiles on a machine without any of these chips; do not edit.
+Weights are bfloat16 and were never made; *train* is loss, backward and one AdamW step. Memory is what the compiler plans for
+one device, against what the device has. *not done* in the last column: the compiler did not finish within the limit given,
+which says nothing of the program. Trainium's compiler is not public, so its column has the rules of its documentation that the
+program breaks. [compile.md](compile.md) says how to do this with a model of your own.
+
+"""
+
+
+@click.command()
+@click.option("--model", "models", multiple=True, help="One of the table; all by default.")
+@click.option("--target", "targets", multiple=True, default=("h100",), show_default=True)
+@click.option("--mode", "modes", multiple=True, default=("infer", "train"), show_default=True)
+@click.option("--limit", default=600, show_default=True, help="Seconds for one compile.")
+@click.option("--child", is_flag=True, hidden=True)
+def main(models: tuple[str, ...], targets: tuple[str, ...], modes: tuple[str, ...], limit: int, child: bool) -> None:
+    """Compile models for targets and write docs/targets.md."""
+    if child:
+        print(json.dumps(_facts(models[0], targets[0], modes[0])))
+        return
+    for target in targets:
+        for model in models or tuple(MODELS):
+            for mode in modes:
+                facts = _in_child(model, target, mode, limit)
+                _keep(f"{model}|{mode}|{target}", facts)
+                print(f"{model} {mode} {target}: {facts['verdict']} {facts.get('compile_seconds', 0):.0f} s", flush=True)
+    write_page()
+
+
+def _facts(model: str, target: str, mode: str) -> dict[str, Any]:
+    """One compile, in this process."""
+    import torch
+
+    from torch_pjrt import aot
+
+    torch.set_float32_matmul_precision("medium")
+    made, args, kwargs = MODELS[model][1](mode == "train")
+    return aot.compile(made, args, kwargs, target=target, mode=mode).as_dict()
+
+
+def _in_child(model: str, target: str, mode: str, limit: int) -> dict[str, Any]:
+    words = [sys.executable, "-m", __spec__.name, "--child", "--model", model, "--target", target, "--mode", mode]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return {"verdict": "not done", "note": f"{limit} s"}
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if lines:
+        return dict(json.loads(lines[-1]))
+    return {"verdict": "refused", "error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no output"}
+
+
+def _keep(key: str, facts: dict[str, Any]) -> None:
+    path = DOCS / "targets.json"
+    known = json.loads(path.read_text()) if path.exists() else {}
+    slim = {k: v for k, v in facts.items() if k in ("verdict", "memory", "chip_memory", "cost", "ops", "compile_seconds", "versions")}
+    if facts.get("error"):
+        slim["error"] = str(facts["error"]).splitlines()[0][:300]
+        where = str(facts.get("where") or "").split(" in ")[0]
+        slim["where"] = where.replace("\\", "/").split("/site-packages/")[-1]
+    slim["rules"] = sorted({f"{f['rule']} ({f['op']})" for f in facts.get("findings", ())})
+    path.write_text(json.dumps({**known, key: slim}, indent=1, sort_keys=True) + "\n")
+
+
+def write_page() -> None:
+    """docs/targets.md from docs/targets.json."""
+    known = json.loads((DOCS / "targets.json").read_text())
+    head = "| model | sizes | mode | target | verdict | memory | of | arguments | temporaries | flops | compiled in |\n"
+    rows = [_row(key, facts) for key, facts in sorted(known.items(), key=lambda item: _order(item[0]))]
+    versions = {v for facts in known.values() for v in [json.dumps(facts.get("versions") or {})] if v != "{}"}
+    last = "".join(f"\nVersions: {', '.join(f'{k} {v}' for k, v in json.loads(v).items())}.\n" for v in sorted(versions))
+    (DOCS / "targets.md").write_text(_HEAD + head + "|" + "---|" * 11 + "\n" + "".join(rows) + last, encoding="utf-8")
+
+
+def _order(key: str) -> tuple[int, str, str]:
+    model, mode, target = key.split("|")
+    return list(MODELS).index(model), mode, target
+
+
+def _row(key: str, facts: dict[str, Any]) -> str:
+    from torch_pjrt.aot.report import size
+
+    model, mode, target = key.split("|")
+    memory = facts.get("memory") or {}
+    verdict = facts["verdict"]
+    if facts.get("rules"):
+        verdict += ": " + ", ".join(facts["rules"])
+    if facts.get("error"):
+        verdict += f": {facts['error'].replace('|', '/')} {facts.get('where') or ''}"
+    flops = (facts.get("cost") or {}).get("flops")
+    cells = [model, MODELS[model][0], mode, target, verdict]
+    cells += [size(memory.get("total")) if memory else "", size(facts["chip_memory"]) if facts.get("chip_memory") else ""]
+    cells += [size(memory.get("arguments")) if memory else "", size(memory.get("temporaries")) if memory else ""]
+    cells += [f"{flops:.3g}" if flops else "", f"{facts['compile_seconds']:.0f} s" if facts.get("compile_seconds") else ""]
+    return "| " + " | ".join(cells) + " |\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -11,6 +11,8 @@ from jax import lax
 from torch_pjrt.lowerings.arrays import Array, as_dtype, broadcast_to, like, opmath
 from torch_pjrt.ops.registry import row
 
+Out = tuple[tuple[tuple[int, ...], np.dtype], ...]
+
 
 def kept(rng: Array, p: Any, shape: Sequence[int]) -> Array:
     """Bools that are True with probability 1 - p; p is a number or a 0-d array."""
@@ -35,11 +37,11 @@ def native_dropout(input: Array, p: Any, train: bool | None, rng: Array) -> tupl
 
 
 @row("native_dropout_backward")
-def native_dropout_backward(grad_output: Array, mask: Array, scale: Any) -> Array:
-    """grad * mask * scale."""
-    wide = as_dtype(grad_output, opmath(grad_output.dtype))
+def native_dropout_backward(grad_output: Array, mask: Array, scale: Any, out: Out) -> Array:
+    """grad * mask * scale, in a float dtype."""
+    wide = as_dtype(grad_output, opmath(out[0][1]))
     result = lax.mul(lax.mul(wide, as_dtype(mask, wide.dtype)), like(scale, wide))
-    return as_dtype(result, grad_output.dtype)
+    return as_dtype(result, out[0][1])
 
 
 def _real(x: Array) -> np.dtype:

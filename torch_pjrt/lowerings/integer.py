@@ -5,11 +5,15 @@ Rows promote and broadcast; nextafter keeps the narrow dtype, since the next flo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from jax import lax
 
-from torch_pjrt.lowerings.arrays import Array, as_dtype, broadcast_together, constant
+from torch_pjrt.lowerings.arrays import Array, as_dtype, broadcast_together, constant, wrap_dims
 from torch_pjrt.ops.registry import Promote, add_row, row
+
+Out = tuple[tuple[tuple[int, ...], np.dtype], ...]
 
 for _name, _fn in {
     "and": lambda self, other: lax.bitwise_and(self, other),
@@ -78,3 +82,12 @@ def lcm(self: Array, other: Array) -> Array:
 def nextafter(self: Array, other: Array, out: tuple[tuple[tuple[int, ...], np.dtype], ...]) -> Array:
     """The next number after self in the direction of other."""
     return lax.nextafter(*broadcast_together(as_dtype(self, out[0][1]), as_dtype(other, out[0][1])))
+
+
+@row("hash_tensor")
+def hash_tensor(self: Array, out: Out, dim: Sequence[int] = (), keepdim: bool = False, mode: int = 0) -> Array:
+    """The elements' 64-bit patterns, combined by exclusive or."""
+    wide = as_dtype(self, np.float64 if self.dtype.kind not in "iub" else np.int64)
+    bits = wide if wide.dtype == np.uint64 else lax.bitcast_convert_type(wide, np.uint64)
+    folded = lax.reduce(bits, np.uint64(0), lax.bitwise_xor, wrap_dims(dim or None, self.ndim))
+    return lax.reshape(folded, out[0][0])

@@ -16,7 +16,7 @@ import torch
 from conformance import operands
 from conformance.accuracy import compare
 from conformance.operands import DEVICE, Arguments, arguments_of, on_cpu, on_device, widened
-from conformance.quirks import UNDEFINED_VALUES, UNLIKE_STRIDES
+from conformance.quirks import TIED, UNDEFINED_VALUES, UNLIKE_STRIDES
 
 BATCH = 48
 INTERNAL = (
@@ -148,9 +148,32 @@ def samples_of(info: Any, dtype: torch.dtype, grad: bool, limit: int | None) -> 
     return [found[round(i * step)] for i in range(limit)]
 
 
-def _processing(sample: Any) -> Callable[[Any], Any] | None:
-    name = getattr(sample.output_process_fn_grad, "__name__", "")
-    return None if name == "<lambda>" and _is_identity(sample) else sample.output_process_fn_grad
+def _pointed_at(name: str, sample: Any) -> Callable[[Any], Any] | None:
+    """For (values, indices) with free ties: the values, and those that the indices point at."""
+    dim = sample.kwargs.get("dim", [*sample.args, None, None][TIED[name]])
+    if name in ("kthvalue", "topk", "mode") and dim is None:
+        dim = -1
+    if isinstance(dim, bool) or dim is None:
+        return None
+
+    def run(result: Any) -> Any:
+        if isinstance(result, torch.Tensor):
+            return result
+        values, indices = result
+        source = sample.input.detach().to(indices.device)
+        if source.dim() == 0:
+            return values, source.expand_as(indices)
+        whole = indices if indices.dim() == source.dim() else indices.unsqueeze(dim)
+        return values, source.gather(dim, whole).reshape(values.shape)
+
+    return run
+
+
+def _processing(name: str, sample: Any) -> Callable[[Any], Any] | None:
+    if name in TIED:
+        return _pointed_at(name, sample)
+    function = getattr(sample.output_process_fn_grad, "__name__", "")
+    return None if function == "<lambda>" and _is_identity(sample) else sample.output_process_fn_grad
 
 
 def _is_identity(sample: Any) -> bool:
@@ -205,7 +228,7 @@ def _job(info: Any, index: Any, sample: Any, host: Any, chip: Any, truth: Any) -
         truth,
         values=info.full_name not in UNDEFINED_VALUES,
         strides=info.full_name not in UNLIKE_STRIDES,
-        processed=_processing(sample),
+        processed=_processing(info.full_name, sample),
     )
 
 

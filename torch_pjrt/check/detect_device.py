@@ -161,6 +161,8 @@ def _argument_rule(source: Source, call: ast.Call, node: ast.expr) -> str | None
     if name in _TAKES_TYPE:
         return _TAKES_TYPE[name] if node is call.args[0] else None
     if name in _TAKES_DEVICE:
+        if isinstance(source.parent(call), ast.Compare):
+            return None  # the comparison is the finding
         if _gate_in_branch(source, node):
             return None
         parent = source.parent(call)
@@ -288,9 +290,13 @@ def cuda_gate(source: Source, node: ast.Call | ast.Attribute) -> Iterator[Hit]:
 
 
 def _asks_others(source: Source, branch: ast.If | ast.IfExp) -> bool:
-    """Whether another branch of the same ladder asks torch.accelerator, or the device is given and not chosen here."""
-    return "torch.accelerator" in ast.unparse(branch.test) or "torch.accelerator" in "".join(
-        ast.unparse(one) for one in (branch.orelse if isinstance(branch.orelse, list) else [branch.orelse])
+    """Whether any branch of the same ladder asks torch.accelerator."""
+    top: ast.AST = branch
+    above = source.parent(top)
+    while isinstance(above, ast.If | ast.IfExp) and (top is above.orelse or [top] == above.orelse):
+        top, above = above, source.parent(above)
+    return any(
+        "torch.accelerator" in ast.unparse(one.test) for one in ast.walk(top) if isinstance(one, ast.If | ast.IfExp)
     )
 
 

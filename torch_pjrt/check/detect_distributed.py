@@ -21,14 +21,16 @@ def nccl(source: Source, call: ast.Call) -> Iterator[Hit]:
         backend = call.args[0]
     if call_name(call) in ("add_argument", "option") and any("backend" in str(constant(one)) for one in call.args):
         backend = keyword(call, "default")
-    if isinstance(backend, ast.IfExp):
-        if source.guards.test(backend.test) or "device" in ast.unparse(backend.test):
-            yield from _nccl(backend.body if constant(backend.body) else backend, source)
-            return
     yield from _nccl(backend, source)
 
 
 def _nccl(backend: ast.AST | None, source: Source) -> Iterator[Hit]:
+    if isinstance(backend, ast.IfExp):
+        yield from _nccl(backend.body, source)
+        yield from _nccl(backend.orelse, source)
+    elif isinstance(backend, ast.BoolOp):
+        for one in backend.values:
+            yield from _nccl(one, source)
     value = constant(backend)
     if isinstance(value, str) and re.search(r"\bnccl\b", value) and backend is not None:
         yield Hit(backend, "PJ501", source.code(backend))

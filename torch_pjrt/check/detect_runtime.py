@@ -47,6 +47,8 @@ def wide_dtypes(source: Source, call: ast.Call) -> Iterator[Hit]:
     name, last = source.name(call) or "", call_name(call)
     method = isinstance(call.func, ast.Attribute) and not name
     if method and last in ("double", "cdouble") and not call.args and not call.keywords:
+        if _on_host(source, call):
+            return
         yield Hit(call, "PJ301" if last == "double" else "PJ303", source.code(call))
         return
     given = [keyword(call, "dtype")] if name.startswith("torch.") or method else []

@@ -27,7 +27,7 @@ _SKIPPED = frozenset(
 )
 # Without one of these words no detector can find anything, so most files need no parsing.
 _WORDS = re.compile(
-    r"torch|cuda|nccl|triton|flash_att|load_in_|bitsandbytes|apex|xformers|device_map|padding|\bgpu|numba|tensorrt|cupy|nvtx|pynvml"
+    r"torch|cuda|CUDA|nccl|NCCL|triton|flash_att|load_in_|bitsandbytes|apex|xformers|device_map|padding|\bgpu|numba|tensorrt|cupy|nvtx|pynvml"
 )
 
 

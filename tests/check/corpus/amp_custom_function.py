@@ -1,0 +1,31 @@
+# runs
+import torch
+
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    @torch.cuda.amp.custom_fwd  # expect: PJ204
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    @torch.cuda.amp.custom_bwd  # expect: PJ204
+    def backward(ctx, grad):
+        return grad * 2
+
+
+class Triple(torch.autograd.Function):
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float32)  # expect: PJ204
+    def forward(ctx, x):
+        return x * 3
+
+    @staticmethod
+    @torch.amp.custom_bwd(device_type="cuda")  # expect: PJ204
+    def backward(ctx, grad):
+        return grad * 3
+
+
+x = torch.ones(3, requires_grad=True)
+(Double.apply(x) + Triple.apply(x)).sum().backward()
+result = x.grad.sum().item()

@@ -1,0 +1,21 @@
+import torch
+
+try:
+    from flash_attn import flash_attn_func
+except ImportError:
+    flash_attn_func = None
+
+try:
+    import triton
+except ImportError:
+    triton = None
+
+
+def is_bitsandbytes_available():
+    return False
+
+
+if is_bitsandbytes_available():
+    import bitsandbytes
+
+F = torch.nn.functional.scaled_dot_product_attention

@@ -1,0 +1,8 @@
+# runs
+import torch
+
+torch.manual_seed(3)
+if torch.cuda.is_available():
+    torch.cuda.manual_seed_all(3)  # expect: PJ306/style
+    torch.cuda.empty_cache()  # expect: PJ403/style
+result = torch.rand(3).sum().item()

@@ -1,0 +1,4 @@
+# pjrt: ignore-file
+import torch
+
+a = torch.ones(2).cuda()

@@ -1,0 +1,4 @@
+import torch
+
+state = torch.cuda.get_rng_state_all()  # expect: PJ307
+torch.cuda.set_rng_state_all(state)  # expect: PJ307

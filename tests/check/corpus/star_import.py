@@ -1,0 +1,3 @@
+from torch import *
+
+x = cuda.FloatTensor(2)  # expect: PJ108

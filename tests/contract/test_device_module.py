@@ -67,6 +67,9 @@ def test_eager_modes(device):
             assert torch.pjrt.get_eager_mode() == mode
             assert (torch.ones(3, device=device) * 2).sum().item() == 6
     assert torch.pjrt.get_eager_mode() == before
+    with torch.pjrt.set_eager_mode("debug"):
+        assert torch.pjrt.get_eager_mode() == "debug"
+    assert torch.pjrt.get_eager_mode() == before
     with pytest.raises(ValueError):
         torch.pjrt.set_eager_mode("turbo")
     assert torch.pjrt.get_eager_mode() == before

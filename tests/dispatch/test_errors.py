@@ -56,6 +56,14 @@ def test_forbidden_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.linalg.ldl_factor(x)
 
 
+def test_out_of_memory() -> None:
+    with pytest.raises(torch.OutOfMemoryError, match="no room for a tensor of 17592186044416 bytes"):
+        torch.empty(1 << 42, device="pjrt")[5].item()
+    with pytest.raises(errors.OutOfMemoryError, match="test_errors.py"):
+        torch.ones(8, device="pjrt").expand(1 << 40, 8).contiguous()[3].cpu()
+    assert torch.ones(3, device="pjrt").sum().item() == 3
+
+
 def test_missing_plugin() -> None:
     env = dict(os.environ, TORCH_PJRT_PLATFORM="tpu", JAX_PLATFORMS="")
     code = "import torch; torch.ones(1, device='pjrt').cpu()"

@@ -85,7 +85,7 @@ class Recorder:
             ) from value.error
         if self.capturing:
             return self.record(_zeros_of(value.spec), [], ())[0]
-        fill_unwritten(self, value)
+        fill_unwritten(value)
         return value
 
     def ready(self, value: Value) -> Value:
@@ -237,25 +237,13 @@ class Recorder:
                 )
 
 
-def fill_unwritten(recorder: Recorder, value: Value) -> None:
-    """Make memory that nobody has written real, as zeros."""
-    array = buffers.zeros(value.spec.shape, value.spec.dtype)
+def fill_unwritten(value: Value) -> None:
+    """Make memory that nobody has written real, as zeros. Raises OutOfMemoryError."""
+    try:
+        array = buffers.zeros(value.spec.shape, value.spec.dtype)
+    except (MemoryError, RuntimeError) as error:
+        raise launch.no_room(f"a tensor of {value.spec.nbytes} bytes ({value.spec})", user_line(2), error) from error
     value.array, value.index = array, READY
-
-
-@functools.cache
-def _zeros_of(spec: Spec) -> Template:
-    """The step that makes zeros."""
-    shape = spec.shape
-    return Template(
-        row=ROWS["aten::zeros.default"],
-        bindings=(("size", ("const", shape)), ("dtype", ("const", spec.dtype))),
-        avals=(),
-        number_kinds="",
-        number_dtypes=(),
-        outs=(out_spec(shape, contiguous_strides(shape), FROM_NUMPY[spec.dtype]),),
-        compute=None,
-    )
 
 
 _recorder: Recorder | None = None

@@ -131,6 +131,13 @@ def _failed(error: Exception, lines: Sequence[Line]) -> PjrtError:
     )
 
 
+def no_room(what: str, line: Line, error: BaseException) -> OutOfMemoryError:
+    """The error for memory that the device could not give outside a program."""
+    return OutOfMemoryError(
+        f"{chip().kind} has no room for {what}", where=show(line), todo="Free tensors first.", detail=str(error)
+    )
+
+
 def forget() -> None:
     """Drop all plans."""
     _plans.clear()

@@ -60,14 +60,18 @@ class eager_mode(ContextDecorator):
 
     def __init__(self, mode: str):
         self.mode = mode
+        self._before: str | None = None
 
     def __enter__(self) -> eager_mode:
-        self._before = get_eager_mode()
-        set_eager_mode(self.mode)
+        if self._before is None:
+            self._before = get_eager_mode()
+            runtime.runtime().set_eager_mode(self.mode)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        set_eager_mode(self._before)
+        assert self._before is not None
+        runtime.runtime().set_eager_mode(self._before)
+        self._before = None
 
 
 def is_available() -> bool:
@@ -168,9 +172,12 @@ def explain_recompiles() -> str:
     return runtime.runtime().explain_recompiles()
 
 
-def set_eager_mode(mode: str) -> None:
-    """Choose "debug", "strict" or "fused"."""
+def set_eager_mode(mode: str) -> eager_mode:
+    """Choose "debug", "strict" or "fused" from now on; `with torch.pjrt.set_eager_mode("debug"):` for a block."""
+    chosen = eager_mode(mode)
+    chosen._before = get_eager_mode()
     runtime.runtime().set_eager_mode(mode)
+    return chosen
 
 
 def get_eager_mode() -> str:

@@ -1,0 +1,65 @@
+"""What is to be done with a model: train, prefill, decode or batch-infer, how much of it, and by when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+KINDS = ("train", "prefill", "decode", "batch-infer")
+DTYPES = {
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float32": torch.float32,
+    "float8": torch.bfloat16,
+}
+SHORT = {"bf16": "bfloat16", "fp16": "float16", "f16": "float16", "fp32": "float32", "f32": "float32", "fp8": "float8"}
+
+
+class PlanError(ValueError):
+    """A request that cannot be planned. The message says what to change."""
+
+
+class ModelError(PlanError):
+    """A model that cannot be found, built or recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One step, and how many. batch: sequences or images over all chips; master: dtype in which training keeps weights.
+
+    quantity: units to process in all; deadline: seconds for those; latency: seconds for one step.
+    """
+
+    kind: str = "train"
+    batch: int = 1
+    sequence: int = 1024
+    dtype: str = "bfloat16"
+    master: str = "float32"
+    recompute: bool = False
+    quantity: float | None = None
+    deadline: float | None = None
+    latency: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise PlanError(f"there is no workload {self.kind!r}: choose one of {', '.join(KINDS)}")
+        if self.dtype not in DTYPES:
+            raise PlanError(f"there is no dtype {self.dtype!r}: choose one of {', '.join((*DTYPES, *SHORT))}")
+        for name in ("batch", "sequence"):
+            if getattr(self, name) < 1:
+                raise PlanError(f"--{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("quantity", "deadline", "latency"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise PlanError(f"the {name} must be more than 0, not {value:g}")
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """The dtype of activations. Weights of one byte are counted, not recorded."""
+        return DTYPES[self.dtype]
+
+    @property
+    def weight_dtype(self) -> torch.dtype:
+        """The dtype in which weights are recorded."""
+        return DTYPES[self.master] if self.kind == "train" and self.master in DTYPES else self.compute_dtype

@@ -246,6 +246,21 @@ def fill_unwritten(value: Value) -> None:
     value.array, value.index = array, READY
 
 
+@functools.cache
+def _zeros_of(spec: Spec) -> Template:
+    """The step that makes zeros, for unwritten memory that a capture reads."""
+    shape = spec.shape
+    return Template(
+        row=ROWS["aten::zeros.default"],
+        bindings=(("size", ("const", shape)), ("dtype", ("const", spec.dtype))),
+        avals=(),
+        number_kinds="",
+        number_dtypes=(),
+        outs=(out_spec(shape, contiguous_strides(shape), FROM_NUMPY[spec.dtype]),),
+        compute=None,
+    )
+
+
 _recorder: Recorder | None = None
 
 

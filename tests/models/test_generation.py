@@ -9,7 +9,7 @@ import torch
 
 from tests.models.zoo import build, padded, placed
 
-TOKENS = 6
+TOKENS = 4
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])

@@ -110,7 +110,7 @@ def test_torch_save_of_a_whole_model() -> None:
 
 
 def test_safetensors(tmp_path: pathlib.Path) -> None:
-    from safetensors.torch import load_model, save_model
+    from safetensors.torch import load_file, load_model, save_model
 
     model, _ = build("gpt2")
     file = str(tmp_path / "model.safetensors")
@@ -120,6 +120,9 @@ def test_safetensors(tmp_path: pathlib.Path) -> None:
         load_model(other, file)
         assert {p.device.type for p in other.parameters()} == {device}
         same_weights(other, model)
+    # safetensors knows devices of other makers by name, and all others by number
+    loaded = load_file(file, device=0)
+    assert {t.device.type for t in loaded.values()} == {"pjrt"}
 
 
 def test_save_and_from_pretrained(tmp_path: pathlib.Path) -> None:

@@ -205,7 +205,7 @@ def image_classifier(body: nn.Module, size: int = 32) -> Entry:
 
 
 def token_classifier(kind: type[nn.LSTM] | type[nn.GRU]) -> Entry:
-    return Classifier(Recurrent(kind)), {"x": torch.randint(0, 50, (4, 9)), "labels": torch.randint(0, 5, (4,))}
+    return Classifier(Recurrent(kind)), {"x": torch.randint(0, 50, (4, 5)), "labels": torch.randint(0, 5, (4,))}
 
 
 MODELS: dict[str, Callable[[], Entry]] = {

@@ -90,7 +90,7 @@ def _measure(command: str) -> list[Finding]:
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder, "report.json")
         start = [sys.executable, "-m", "torch_pjrt.cli.main", "run", "--quiet", "--report", str(report)]
-        done = subprocess.run([*start, *words], stdout=sys.stderr.fileno(), check=False)
+        done = subprocess.run([*start, *words], stdout=2, check=False)
         if not report.exists():
             raise click.ClickException(f"--run {command}: the program ended with {done.returncode} and left no report")
         return sorted(measured.findings_of_run(json.loads(report.read_text()), script), key=lambda one: one.order)

@@ -151,6 +151,12 @@ class Settings:
         default="",
         help="Folder of compiled programs. Empty is `torch_pjrt` in the user's cache folder; `off` keeps none on disk.",
     )
+    cache_limit = Setting(
+        name="cache_limit",
+        default=8192,
+        least=0,
+        help="Most MiB that the folder of compiled programs may hold; the longest unused go first. 0 sets no limit.",
+    )
     recompile_limit = Setting(
         name="recompile_limit",
         default=64,

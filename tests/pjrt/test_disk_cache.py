@@ -58,3 +58,17 @@ def test_entries_hold_no_pickle(tmp_path: Path) -> None:
     for entry in entries:
         head = json.loads(entry.read_bytes().split(b"\n", 1)[0])
         assert set(head) == {"magic", "sha256"}
+
+
+def test_longest_unused_entries_go_first(tmp_path: Path) -> None:
+    from torch_pjrt.pjrt.cache import prune
+
+    (tmp_path / "ab").mkdir()
+    for age in range(4):
+        path = tmp_path / "ab" / f"ab{age}"
+        path.write_bytes(bytes(100))
+        os.utime(path, (1000 - age, 1000 - age))
+    prune(tmp_path, 250)
+    assert sorted(p.name for p in tmp_path.glob("*/*")) == ["ab0", "ab1"]
+    prune(tmp_path, 0)
+    assert len(list(tmp_path.glob("*/*"))) == 2

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
 from torch_pjrt.dispatch.fused import recorder
-from torch_pjrt.ops.registry import ROWS
-from torch_pjrt.ops.schema import find_overload
+from torch_pjrt.ops.registry import ROWS, Row
+from torch_pjrt.ops.schema import find_overload, functional_twin, schema_of
 from torch_pjrt.program.program import Template
 from torch_pjrt.tensor.storage import Value, make_tensor
 
@@ -53,6 +54,31 @@ def dynamic(name: str) -> Callable[..., Any]:
         return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
     return run
+
+
+def dynamic_out(name: str, overload: OpOverload) -> Callable[..., Any]:
+    """The out= kernel of a row with dynamic=True: its result, copied to outputs that are given its size."""
+    schema = schema_of(overload)
+    names = [schema.arguments[i].name for i in schema.writes]
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        targets = [kwargs.pop(n) for n in names]
+        found = dynamic(name)(*args, **kwargs)
+        for target, result in zip(targets, found if isinstance(found, tuple) else (found,), strict=True):
+            target.resize_(result.shape)
+            target.copy_(result)
+        return targets[0] if len(targets) == 1 else tuple(targets)
+
+    return run
+
+
+def _out_overloads(row: Row) -> list[OpOverload]:
+    """The out= overloads of a row's operator whose functional twin it is."""
+    op = find_overload(row.name)
+    assert op is not None
+    packet = getattr(torch.ops.aten, row.name.removeprefix("aten::").rsplit(".", 1)[0])
+    found = [getattr(packet, o) for o in packet.overloads()]
+    return [o for o in found if schema_of(o).is_out and functional_twin(o) is op]
 
 
 def _unique_along(name: str) -> Callable[..., Any]:
@@ -203,5 +229,10 @@ def register(library: torch.library.Library) -> None:
     for row in ROWS.values():
         short = row.name.removeprefix("aten::").removesuffix(".default")
         known = row.name.startswith("aten::") and find_overload(row.name) is not None
-        if row.dynamic and known and short not in KERNELS:
+        if not (row.dynamic and known):
+            continue
+        if short not in KERNELS:
             library.impl(short, dynamic(row.name), "PrivateUse1")
+        for overload in _out_overloads(row):
+            if not torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "CompositeExplicitAutograd"):
+                library.impl(overload.name().removeprefix("aten::"), dynamic_out(row.name, overload), "PrivateUse1")

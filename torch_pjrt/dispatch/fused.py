@@ -51,7 +51,6 @@ class Recorder:
         self.limit = settings.max_pending_ops
         self.checks: list[launch.Check] = []
         self.capturing = False
-        self.checking = settings.index_checks
 
     # -- recording ---------------------------------------------------------------------------------------------------
 

@@ -72,6 +72,17 @@ def legit_batch_norm(input: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, ...
     return native_batch_norm(input, *rest)
 
 
+def legit_batch_norm_out(
+    *args: Any, out: torch.Tensor, save_mean: torch.Tensor, save_invstd: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """The same into given tensors."""
+    targets = (out, save_mean, save_invstd)
+    for target, result in zip(targets, native_batch_norm(*args), strict=True):
+        target.resize_(result.shape)
+        target.copy_(result)
+    return targets
+
+
 def _rrelu(self: torch.Tensor, noise: torch.Tensor, *rest: Any, **kwargs: Any) -> tuple[Any, Any]:
     """One step of rrelu with its slopes written to noise; gives the result's OutSpec and Value."""
     from torch_pjrt.dispatch.table import row_kernel
@@ -104,6 +115,7 @@ def rrelu_with_noise_out(*args: Any, out: torch.Tensor, **kwargs: Any) -> torch.
 KERNELS = {
     "native_batch_norm": native_batch_norm,
     "_native_batch_norm_legit": legit_batch_norm,
+    "_native_batch_norm_legit.out": legit_batch_norm_out,
     "rrelu_with_noise": rrelu_with_noise,
     "rrelu_with_noise_": rrelu_with_noise_,
     "rrelu_with_noise.out": rrelu_with_noise_out,

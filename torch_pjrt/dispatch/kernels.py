@@ -15,6 +15,7 @@ from torch._ops import OpOverload
 from torch_pjrt.dispatch.bind import Binder, Operand
 from torch_pjrt.dispatch.fused import recorder
 from torch_pjrt.errors import DeviceMismatchError, InvalidOperandError
+from torch_pjrt.ops.metadata import infer
 from torch_pjrt.ops.registry import Row
 from torch_pjrt.ops.schema import Kind, schema_of
 from torch_pjrt.program.program import OutSpec, Template
@@ -164,14 +165,35 @@ def out_variant(op: OpOverload, kernel: RowKernel) -> Kernel:
     schema = schema_of(op)
     names = [schema.arguments[i].name for i in schema.writes]
     step = kernel.step
+    accepted: set[tuple[int, tuple[torch.dtype, ...]]] = set()
 
     def run(*args: Any, **kwargs: Any) -> Any:
         targets = [kwargs.pop(n) for n in names]
         template, outs = step(args, kwargs)
+        dtypes = tuple(t.dtype for t in targets)
+        if (template.id, dtypes) not in accepted:
+            if any(o.dtype is not d for o, d in zip(template.outs, dtypes, strict=True)):
+                _ask_torch(op, args, kwargs, dict(zip(names, targets, strict=True)))
+            accepted.add((template.id, dtypes))
         for target, out, value in zip(targets, template.outs, outs, strict=True):
             if target.shape != out.size:
-                target.resize_(out.size)
+                resize(target, out)
             store(target, out, value, op._schema.name)
         return targets[0] if len(targets) == 1 else tuple(targets)
 
     return run
+
+
+def resize(target: torch.Tensor, out: OutSpec) -> None:
+    """Give an out= argument a result's size, and its strides if they are not row-major, as torch does."""
+    target.resize_(out.size)
+    if target.stride() != out.stride:
+        target.as_strided_(out.size, out.stride)
+
+
+def _ask_torch(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], outs: dict[str, torch.Tensor]) -> None:
+    """Let torch's meta kernel refuse outputs of another dtype than the result's, where it does."""
+    try:
+        infer(op, args, {**kwargs, **outs})
+    except NotImplementedError:
+        return

@@ -130,6 +130,8 @@ def zeros_like(
 def resize_(self: torch.Tensor, size: list[int], *, memory_format: Any = None) -> torch.Tensor:
     """Change a tensor's shape in place; a storage too small grows, for every tensor on it."""
     shape = tuple(size)
+    if shape == tuple(self.shape) and memory_format is None:
+        return self
     stride = contiguous_strides(shape)
     if memory_format in (torch.channels_last, torch.channels_last_3d):
         stride = torch.empty(shape, device="meta", memory_format=memory_format).stride()

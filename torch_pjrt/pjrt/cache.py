@@ -6,6 +6,7 @@ that could make an executable wrong elsewhere; a damaged or foreign entry is rep
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -75,6 +76,8 @@ def load(key: str) -> bytes | None:
     except (ValueError, KeyError, TypeError):
         sound = False
     if sound:
+        with contextlib.suppress(OSError):
+            os.utime(path)  # prune() drops the longest unused
         return body
     reject(key, "it is damaged or not ours")
     return None
@@ -102,5 +105,22 @@ def store(key: str, body: bytes) -> None:
         with tempfile.NamedTemporaryFile(dir=place, delete=False) as out:
             out.write(head + b"\n" + body)
         os.replace(out.name, place / key)
+        _prune_once(base)
     except OSError as error:
         _log.warning("cannot write cache entry: %s", error)
+
+
+@functools.cache
+def _prune_once(base: Path) -> None:
+    prune(base, settings.cache_limit << 20)
+
+
+def prune(base: Path, limit: int) -> None:
+    """Drop the longest unused entries until the folder holds at most `limit` bytes (0: no limit)."""
+    entries = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in base.glob("??/*") if path.is_file())
+    excess = sum(size for _, size, _ in entries) - limit
+    for _, size, path in entries if limit else ():
+        if excess <= 0:
+            return
+        path.unlink(missing_ok=True)
+        excess -= size

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from torch_pjrt.config import settings
 from torch_pjrt.ops.dtypes import TO_NUMPY
 from torch_pjrt.ops.registry import Row
 from torch_pjrt.program.access import AccessPlan
@@ -195,7 +196,7 @@ class Program:
     @property
     def checked(self) -> bool:
         """Whether an extra int32 output says which step met a bad index (-1: none)."""
-        return any(t.row.checked for t, _ in self.steps)
+        return settings.index_checks and any(t.row.checked for t, _ in self.steps)
 
     def out_specs(self) -> tuple[Spec, ...]:
         """Specs of the outputs, the check's result not counted."""

@@ -185,6 +185,24 @@ def test_torch_is_imported_where_only_its_parts_were() -> None:
     assert text.index("import annotations") < text.index("import torch\n") < text.index("DEVICE_TYPE =")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os\nprint(os.name)\nimport torch\ndevice = 'cuda'\n",
+        "device = 'cuda'\nimport torch\nx = torch.zeros(2, device=device)\n",
+        "import torch, os\ndevice = 'cuda'\n",
+        "import torch as t\ndevice = rf'cuda:{1}'\n",
+        "try:\n    import numpy\nexcept ImportError:\n    numpy = None\nimport torch.nn as nn\ndevice = 'cuda'\n",
+        "from torch import nn\ndevice = 'cuda'\n",
+    ],
+)
+def test_the_device_type_is_defined_before_it_is_used(text: str) -> None:
+    after = port_text(text, "x.py").text
+    space: dict[str, object] = {}
+    exec(compile(after, "x.py", "exec"), space)
+    assert str(space["device"]).startswith("pjrt") and port_text(after, "x.py").changes == 0
+
+
 def test_line_ends_and_encoding_stay(tmp_path: pathlib.Path) -> None:
     from torch_pjrt.cli.port import port
 

@@ -14,19 +14,32 @@ import libcst as cst
 
 def add_header(module: cst.Module, needs: Mapping[str, str]) -> cst.Module:
     """The module with what `needs` names; unchanged when it is there."""
-    body = list(module.body)
-    new: list[cst.SimpleStatementLine | cst.BaseCompoundStatement] = []
-    if "torch" in needs and not any(_imports_torch(one, needs["torch"]) for one in body):
-        new.append(cst.parse_module(f"import {needs['torch']}\n").body[0])
-        place = _after_imports(body, first=True)
-        body[place:place] = new
+    if "torch" not in needs:
+        return module
+    new = _with_header(module, needs, early=False)
+    name = needs.get("device type")
+    if name is not None and new.code.index(name) < new.code.index(f"{name} = {needs['torch']}.accelerator"):
+        return _with_header(module, needs, early=True)  # it is used above the last import
+    return new
+
+
+def _with_header(module: cst.Module, needs: Mapping[str, str], *, early: bool) -> cst.Module:
+    """`early`: at the very top, with an import of torch of its own."""
+    body, torch = list(module.body), needs["torch"]
+    imports = [index for index, one in enumerate(body) if _imports_torch(one, torch)]
+    place = _after_imports(body, first=early)
+    if early or not imports:
+        top = _after_imports(body, first=True)
+        text = "import torch\n" if torch == "torch" else f"import torch as {torch}\n"
+        body[top:top] = cst.parse_module(text).body
+        place += 1
+    else:
+        place = max(place, imports[0] + 1)
     if "device type" in needs:
-        place = _after_imports(body, first=False)
-        body[place:place] = _definition(needs["device type"], needs["torch"])
+        body[place:place] = _definition(needs["device type"], torch)
         if place + 1 < len(body) and not _starts_apart(body[place + 1]):
-            body[place + 1] = body[place + 1].with_changes(
-                leading_lines=[cst.EmptyLine(), *body[place + 1].leading_lines]
-            )
+            lines = [cst.EmptyLine(), *body[place + 1].leading_lines]
+            body[place + 1] = body[place + 1].with_changes(leading_lines=lines)
     return module.with_changes(body=body)
 
 

@@ -79,7 +79,7 @@ class Rewriter(cst.CSTTransformer):
         if edit is None or not edit.kind.endswith("-index") or not isinstance(first, cst.FormattedStringText):
             return updated_node
         rest = [first.with_changes(value=first.value.removeprefix("cuda")), *updated_node.parts[1:]]
-        return self._indexed(edit, rest, updated_node.start[1:])
+        return self._indexed(edit, rest, updated_node.end)
 
     def _indexed(self, edit: Edit, rest: Sequence[cst.BaseFormattedStringContent], quote: Any) -> cst.BaseExpression:
         """`f"{DEVICE_TYPE}:..."`."""

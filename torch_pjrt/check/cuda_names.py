@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-__all__ = ["cuda_rule"]
+__all__ = ["cuda_rule", "quiet_severity"]
+
+from .findings import Severity
 
 _GROUPS = {
     "PJ109": "torch.cuda: device_count current_device set_device device device_of can_device_access_peer init "
@@ -48,7 +50,13 @@ _RULES |= {
 _OTHERWISE = frozenset(
     {"torch.cuda.is_available", "torch.cuda.is_built", "torch.cuda.OutOfMemoryError", "torch.cuda.amp"}
 )
-_CLASSES_OF_TYPES = "PJ108"
+# These raise nothing without CUDA: they do nothing, or say 0, False or an empty list.
+_NOTHING = {f"torch.cuda.{name}" for name in ("empty_cache", "ipc_collect")}
+_ZERO = {
+    f"torch.cuda.{name}"
+    for name in "device_count memory_allocated max_memory_allocated memory_reserved max_memory_reserved memory_stats "
+    "is_bf16_supported is_initialized get_rng_state_all get_arch_list".split()
+}
 
 
 def cuda_rule(name: str) -> str | None:
@@ -65,3 +73,10 @@ def cuda_rule(name: str) -> str | None:
     if name.startswith("torch.backends."):
         return None
     return "PJ112"
+
+
+def quiet_severity(name: str) -> Severity | None:
+    """The severity of a call that raises nothing without CUDA, or None for one that raises."""
+    if name in _NOTHING:
+        return Severity.STYLE
+    return Severity.CHANGES if name in _ZERO else None

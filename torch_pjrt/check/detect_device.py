@@ -12,7 +12,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from .cuda_names import cuda_rule
+from .cuda_names import cuda_rule, quiet_severity
 from .source import Hit, Source, call_name, constant, detector, keyword
 
 _DEVICE = re.compile(r"cuda(:\d+)?")
@@ -254,10 +254,8 @@ def cuda_name(source: Source, node: ast.Attribute | ast.Name) -> Iterator[Hit]:
         return
     if rule in ("PJ304", "PJ308") and not _is_set(source, node):
         return
-    if name == "torch.cuda.device_count" and isinstance(source.guards.region(parent or node), ast.Compare):
-        yield Hit(node, rule, name)
-        return
-    yield Hit(node, rule, name)
+    severity = None if source.guards.cuda_only(node) else quiet_severity(name)
+    yield Hit(node, rule, name, severity)
 
 
 def _is_set(source: Source, node: ast.AST) -> bool:

@@ -10,6 +10,7 @@ __all__ = ["CUDA_TESTS", "Guards"]
 
 import ast
 import re
+from collections.abc import Iterator
 
 from .names import Names
 
@@ -47,6 +48,8 @@ class Guards:
             if isinstance(at, ast.With) and any("suppress" in ast.unparse(one.context_expr) for one in at.items):
                 return True
             if isinstance(at, ast.If) and inner is not at.test and self._library(at.test):
+                return True
+            if any(self._library(one.test) for one in _left_earlier(inner, at, _LEAVES)):
                 return True
         return False
 
@@ -90,12 +93,7 @@ class Guards:
 
     def _left_before(self, inner: ast.stmt, at: ast.AST) -> bool:
         """Whether an earlier `if not cuda: return` leaves the block that `inner` is in."""
-        for block in (getattr(at, "body", None), getattr(at, "orelse", None)):
-            if isinstance(block, list) and inner in block:
-                for one in block[: block.index(inner)]:
-                    if isinstance(one, ast.If) and self.test(one.test) < 0 and isinstance(one.body[-1], _LEAVES[:3]):
-                        return True
-        return False
+        return any(self.test(one.test) < 0 for one in _left_earlier(inner, at, _LEAVES[:3]))
 
     def _skips(self, decorator: ast.expr) -> bool:
         text = ast.unparse(decorator)
@@ -162,3 +160,12 @@ class Guards:
             if word in ("TYPE_CHECKING", "find_spec") or _LIBRARY_FLAG.search(word) or _FLAG.search(word):
                 return True
         return False
+
+
+def _left_earlier(inner: ast.AST, at: ast.AST, leaves: tuple[type[ast.stmt], ...]) -> Iterator[ast.If]:
+    """The `if ...: return` before `inner` in the block of `at` that it is in."""
+    for block in (getattr(at, "body", None), getattr(at, "orelse", None)):
+        if isinstance(block, list) and inner in block:
+            for one in block[: block.index(inner)]:
+                if isinstance(one, ast.If) and isinstance(one.body[-1], leaves):
+                    yield one

@@ -18,4 +18,12 @@ def is_bitsandbytes_available():
 if is_bitsandbytes_available():
     import bitsandbytes
 
+
+def quantize():
+    if not is_bitsandbytes_available():
+        raise ImportError("quantize needs bitsandbytes")
+    import bitsandbytes as bnb
+
+    return bnb
+
 F = torch.nn.functional.scaled_dot_product_attention

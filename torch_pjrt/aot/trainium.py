@@ -169,24 +169,46 @@ RULES: dict[str, tuple[tuple[str, str, Test], ...]] = {
 def lint(module: Any) -> list[Finding]:
     """The findings in an MLIR module of StableHLO, each rule once per place."""
     seen: dict[tuple[str, str, str | None], Finding] = {}
-    for op in _walk(module.operation):
-        name = op.name.split(".", 1)[-1]
+    called_at = _called_at(module)
+    for op, function in _walk(module.operation):
+        dialect, _, name = op.name.partition(".")
+        if dialect not in ("stablehlo", "chlo"):
+            continue
         for rule, text, test in (*RULES["*"], *RULES.get(name, ())):
-            if op.name.split(".", 1)[0] in ("stablehlo", "chlo") and test(op):
-                match = _SCOPE.search(str(op.location))
-                scope = match.group(0) if match else None
+            if test(op):
+                scope = _scope(op) or called_at.get(function)
                 seen.setdefault((rule, name, scope), Finding(rule, name, text, scope))
     return list(seen.values())
 
 
-def _walk(op: Any) -> Iterator[Any]:
-    """An operation and all in it, but not the bodies of reductions, sorts and scatters (one element's arithmetic)."""
-    stack = [op]
+def _scope(op: Any) -> str | None:
+    """The step that an operation belongs to, from its location."""
+    match = _SCOPE.search(str(op.location))
+    return match.group(0) if match else None
+
+
+def _called_at(module: Any) -> dict[str, str | None]:
+    """For each function inside the module, the step that first calls it, directly or through another function."""
+    calls = [(op, function) for op, function in _walk(module.operation) if op.name == "func.call"]
+    known: dict[str, str | None] = {}
+    for _ in range(8):  # as deep as functions are nested
+        for op, function in calls:
+            callee = str(op.attributes["callee"]).lstrip("@")
+            known[callee] = known.get(callee) or _scope(op) or known.get(function)
+    return known
+
+
+def _walk(op: Any) -> Iterator[tuple[Any, str]]:
+    """All operations in one, each with the name of the function it is in; but not the bodies of reductions, sorts and
+    scatters (one element's arithmetic)."""
+    stack = [(op, "")]
     while stack:
-        at = stack.pop()
-        yield at
+        at, function = stack.pop()
+        yield at, function
         if at.name in ("stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.sort", "stablehlo.scatter"):
             continue
+        if at.name == "func.func":
+            function = str(at.attributes["sym_name"]).strip('"')
         for region in at.regions:
             for block in region.blocks:
-                stack.extend(inner.operation for inner in block.operations)
+                stack.extend((inner.operation, function) for inner in block.operations)

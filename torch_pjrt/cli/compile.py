@@ -95,5 +95,7 @@ def list_targets() -> None:
     for name, row in targets.targets().items():
         missing = targets.available(name)
         here = "lint only" if row.platform == "neuron" else "here"
-        table.add_row(name, size(row.memory) if row.memory else "", missing.split(": ")[1] if missing else here, row.note)
+        table.add_row(
+            name, size(row.memory) if row.memory else "", missing.split(": ")[1] if missing else here, row.note
+        )
     Console(highlight=False, soft_wrap=True).print(table, markup=False)

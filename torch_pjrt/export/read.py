@@ -21,7 +21,7 @@ from torch_pjrt.tensor.transfer import from_jax, to_jax
 
 
 class Loaded:
-    """A loaded program: call it as the model was called. Tensors may be on the device or on the CPU; results are on the device."""
+    """A loaded program: call it as the model was called. Tensors may be on the device or the CPU; results are on the device."""
 
     def __init__(self, folder: Path, manifest: dict[str, Any]):
         from safetensors import safe_open
@@ -74,12 +74,16 @@ def load(path: str | Path) -> Loaded:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         found = manifest["format"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidOperandError(f"{folder} is not an exported program: {error}", todo="Give a folder of torch_pjrt.export.") from error
+        raise InvalidOperandError(
+            f"{folder} is not an exported program: {error}", todo="Give a folder of torch_pjrt.export."
+        ) from error
     if found != FORMAT:
         raise InvalidOperandError(f"{folder} has the format {found!r}, this version reads {FORMAT!r}")
     for name, wanted in manifest["sha256"].items():
         if name not in ("program.bin", "weights.safetensors") or digest(folder / name) != wanted:
-            raise InvalidOperandError(f"{folder / name} is damaged: its hash is not the manifest's", todo="Copy or export it again.")
+            raise InvalidOperandError(
+                f"{folder / name} is damaged: its hash is not the manifest's", todo="Copy or export it again."
+            )
     return Loaded(folder, manifest)
 
 

@@ -63,17 +63,15 @@ class Traced:
         return [self.scope(i) for i in range(len(self.program.steps))]
 
     def scope(self, step: int) -> str:
-        name = self.program.steps[step][0].row.name.split("::")[-1].removesuffix(".default")
+        name = self.program.steps[step][0].row.title
         line = show(self.lines[step])
         place = line.split(" in ")[0].replace("\\", "/").split("/")[-1] if line else self.phases[step]
         return f"{name}@{place}"
 
     def where(self, scope: str) -> str | None:
         """The user's line ("file:12 in forward") behind a scope that a compiler's text mentions."""
-        for step in range(len(self.program.steps)):
-            if self.scope(step) == scope:
-                return show(self.lines[step])
-        return None
+        step = next((i for i, name in enumerate(self.scopes()) if name == scope), None)
+        return None if step is None else show(self.lines[step])
 
 
 class _Steps(list[Any]):

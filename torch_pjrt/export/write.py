@@ -62,7 +62,7 @@ def export(
     _refuse_writes(traced)
     weights, names = _weights(traced)
     arguments = [i for i in traced.inputs if i.kind == "argument"]
-    order = [names[k] if k in names else -1 for k in range(len(traced.inputs))]
+    order = [names.get(k, -1) for k in range(len(traced.inputs))]
     shapes = [jax.ShapeDtypeStruct((2,), np.uint32)]
     shapes += [_shape(traced, k) for k, i in enumerate(traced.inputs) if k in names]
     shapes += [_shape(traced, k) for k, i in enumerate(traced.inputs) if i.kind == "argument"]
@@ -129,7 +129,8 @@ def _refuse_writes(traced: Traced) -> None:
     if traced.writes:
         names = [traced.inputs[k].name for k, _ in traced.writes]
         raise InvalidOperandError(
-            f"the model writes to {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}; an exported program is a pure function",
+            f"the model writes to {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}; "
+            "an exported program is a pure function",
             todo="Call model.eval() first, or return the new values.",
         )
 
@@ -152,7 +153,9 @@ def _contents(item: Input) -> torch.Tensor:
     if not isinstance(source, torch.Tensor):
         return host_tensor(np.asarray(source))
     if source.device.type == "meta":
-        raise InvalidOperandError(f"{item.name} is on the meta device and has no values to export", todo="Load the weights first.")
+        raise InvalidOperandError(
+            f"{item.name} is on the meta device and has no values to export", todo="Load the weights first."
+        )
     return source.detach().cpu().contiguous().clone()
 
 
@@ -174,7 +177,9 @@ def _function(traced: Traced, order: list[int]) -> Callable[..., Any]:
             for number, kind in zip(own, letters, strict=True):
                 numbers.append(_seeded(seed, number[1]) if kind == "s" else np.asarray(number, _KINDS[kind]))
         outputs, _ = run_steps(traced.program, numbers, values, precision, traced.scopes())
-        return tuple(read(outputs[p], plan, [np.asarray(s, np.int64) for s in starts]) for p, plan, starts in read_plans)
+        return tuple(
+            read(outputs[p], plan, [np.asarray(s, np.int64) for s in starts]) for p, plan, starts in read_plans
+        )
 
     run.__name__ = "exported"
     return run
@@ -190,5 +195,3 @@ def _plan(traced: Traced, position: int, place: Place) -> tuple[Any, tuple[int, 
     spec = traced.program.out_specs()[position]
     aval, starts = aval_of(spec, *place)
     return aval.plan, starts
-
-

@@ -71,6 +71,11 @@ class Row:
     wants_precision: bool = False
     wants_contiguous: bool = False
 
+    @property
+    def title(self) -> str:
+        """The name as people write it: "add.Tensor", "mm"."""
+        return self.name.split("::")[-1].removesuffix(".default")
+
 
 ROWS: dict[str, Row] = {}
 

@@ -121,9 +121,13 @@ def _from_disk(program: Program, key: str) -> Executable | None:
 def _compile(program: Program, precision: str, disk_key: str, where: list[str | None]) -> Executable:
     begin = time.perf_counter()
     device = chip().device
-    names = [f"{t.row.name.removeprefix('aten::')}@{_place(w)}" for (t, _), w in zip(program.steps, where)]  # noqa: B905
+    names = (
+        [f"{t.row.title}@{_place(w)}" for (t, _), w in zip(program.steps, where, strict=True)]
+        if settings.dump
+        else None
+    )
     try:
-        lowered = lower(program, precision, device, names if settings.dump else None)
+        lowered = lower(program, precision, device, names)
         compiled = lowered.compile()
         _dump(disk_key, lowered, compiled, where)
         loaded = jax_compat.loaded_executable(compiled)

@@ -35,25 +35,25 @@ def _hugging(maker: str, config: str, batch: int, length: int, **facts: Any) -> 
     return make
 
 
-_LLAMA = dict(
-    vocab_size=128256,
-    hidden_size=4096,
-    intermediate_size=14336,
-    num_hidden_layers=32,
-    num_attention_heads=32,
-    num_key_value_heads=8,
-    max_position_embeddings=8192,
-)
-_WHISPER = dict(
-    d_model=768,
-    encoder_layers=12,
-    decoder_layers=12,
-    encoder_attention_heads=12,
-    decoder_attention_heads=12,
-    encoder_ffn_dim=3072,
-    decoder_ffn_dim=3072,
-    decoder_start_token_id=50257,
-)
+_LLAMA = {
+    "vocab_size": 128256,
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 8192,
+}
+_WHISPER = {
+    "d_model": 768,
+    "encoder_layers": 12,
+    "decoder_layers": 12,
+    "encoder_attention_heads": 12,
+    "decoder_attention_heads": 12,
+    "encoder_ffn_dim": 3072,
+    "decoder_ffn_dim": 3072,
+    "decoder_start_token_id": 50257,
+}
 # name: (sizes, how it is made)
 MODELS: dict[str, tuple[str, Callable[[bool], Made]]] = {
     "BERT-base": ("8 x 128", _hugging("BertForMaskedLM", "BertConfig", 8, 128)),
@@ -92,7 +92,9 @@ def main(models: tuple[str, ...], targets: tuple[str, ...], modes: tuple[str, ..
             for mode in modes:
                 facts = _in_child(model, target, mode, limit)
                 _keep(f"{model}|{mode}|{target}", facts)
-                print(f"{model} {mode} {target}: {facts['verdict']} {facts.get('compile_seconds', 0):.0f} s", flush=True)
+                print(
+                    f"{model} {mode} {target}: {facts['verdict']} {facts.get('compile_seconds', 0):.0f} s", flush=True
+                )
     write_page()
 
 
@@ -122,7 +124,11 @@ def _in_child(model: str, target: str, mode: str, limit: int) -> dict[str, Any]:
 def _keep(key: str, facts: dict[str, Any]) -> None:
     path = DOCS / "targets.json"
     known = json.loads(path.read_text()) if path.exists() else {}
-    slim = {k: v for k, v in facts.items() if k in ("verdict", "memory", "chip_memory", "cost", "ops", "compile_seconds", "versions")}
+    slim = {
+        k: v
+        for k, v in facts.items()
+        if k in ("verdict", "memory", "chip_memory", "cost", "ops", "compile_seconds", "versions")
+    }
     if facts.get("error"):
         slim["error"] = str(facts["error"]).splitlines()[0][:300]
         where = str(facts.get("where") or "").split(" in ")[0]
@@ -137,7 +143,9 @@ def write_page() -> None:
     head = "| model | sizes | mode | target | verdict | memory | of | arguments | temporaries | flops | compiled in |\n"
     rows = [_row(key, facts) for key, facts in sorted(known.items(), key=lambda item: _order(item[0]))]
     versions = {v for facts in known.values() for v in [json.dumps(facts.get("versions") or {})] if v != "{}"}
-    last = "".join(f"\nVersions: {', '.join(f'{k} {v}' for k, v in json.loads(v).items())}.\n" for v in sorted(versions))
+    last = "".join(
+        f"\nVersions: {', '.join(f'{k} {v}' for k, v in json.loads(v).items())}.\n" for v in sorted(versions)
+    )
     (DOCS / "targets.md").write_text(_HEAD + head + "|" + "---|" * 11 + "\n" + "".join(rows) + last, encoding="utf-8")
 
 
@@ -158,9 +166,15 @@ def _row(key: str, facts: dict[str, Any]) -> str:
         verdict += f": {facts['error'].replace('|', '/')} {facts.get('where') or ''}"
     flops = (facts.get("cost") or {}).get("flops")
     cells = [model, MODELS[model][0], mode, target, verdict]
-    cells += [size(memory.get("total")) if memory else "", size(facts["chip_memory"]) if facts.get("chip_memory") else ""]
+    cells += [
+        size(memory.get("total")) if memory else "",
+        size(facts["chip_memory"]) if facts.get("chip_memory") else "",
+    ]
     cells += [size(memory.get("arguments")) if memory else "", size(memory.get("temporaries")) if memory else ""]
-    cells += [f"{flops:.3g}" if flops else "", f"{facts['compile_seconds']:.0f} s" if facts.get("compile_seconds") else ""]
+    cells += [
+        f"{flops:.3g}" if flops else "",
+        f"{facts['compile_seconds']:.0f} s" if facts.get("compile_seconds") else "",
+    ]
     return "| " + " | ".join(cells) + " |\n"
 
 

@@ -25,14 +25,16 @@ def from_config(
     try:
         import transformers
     except ModuleNotFoundError as error:
-        raise BadSettingError("reading a Hugging Face config needs transformers", todo="pip install transformers") from error
+        raise BadSettingError(
+            "reading a Hugging Face config needs transformers", todo="pip install transformers"
+        ) from error
     path = Path(path)
     facts = json.loads((path / "config.json" if path.is_dir() else path).read_text(encoding="utf-8"))
     kind, names = facts.get("model_type"), facts.get("architectures") or []
     if not kind:
         raise BadSettingError(f"{path} has no model_type", todo="Give the config.json of a Hugging Face model.")
     config = transformers.AutoConfig.for_model(**facts)
-    maker = getattr(transformers, names[0], None) if names else transformers.MODEL_MAPPING.get(type(config))
+    maker: Any = getattr(transformers, names[0], None) if names else transformers.MODEL_MAPPING.get(type(config), None)
     if maker is None:
         raise BadSettingError(f"transformers {transformers.__version__} has no {(names or [kind])[0]}")
     with torch.device("meta"):
@@ -57,7 +59,9 @@ def arguments(model: Any, *, batch: int, length: int, train: bool) -> dict[str, 
     main = getattr(model, "main_input_name", "input_ids")
     if main == "input_features":
         frames = 2 * getattr(config, "max_source_positions", 1500)
-        found["input_features"] = torch.empty(batch, getattr(config, "num_mel_bins", 80), frames, dtype=dtype, device="meta")
+        found["input_features"] = torch.empty(
+            batch, getattr(config, "num_mel_bins", 80), frames, dtype=dtype, device="meta"
+        )
     elif main == "pixel_values":
         side = getattr(config, "image_size", 224)
         height, width = side if isinstance(side, (list, tuple)) else (side, side)
@@ -66,7 +70,9 @@ def arguments(model: Any, *, batch: int, length: int, train: bool) -> dict[str, 
     elif main == "input_ids":
         found["input_ids"] = tokens()
     else:
-        raise InvalidOperandError(f"{type(model).__name__} takes {main}", todo="Write a function for --model that makes its arguments.")
+        raise InvalidOperandError(
+            f"{type(model).__name__} takes {main}", todo="Write a function for --model that makes its arguments."
+        )
     if "decoder_input_ids" in takes and not train:
         found["decoder_input_ids"] = tokens()
     if "use_cache" in takes:

@@ -1,0 +1,21 @@
+"""Runs a folder that torch_pjrt.export wrote with JAX alone: python run_with_jax.py FOLDER. No torch, no torch-pjrt."""
+
+import json
+import pathlib
+import sys
+
+import jax
+import numpy as np
+from safetensors.flax import load_file
+
+jax.config.update("jax_enable_x64", True)
+folder = pathlib.Path(sys.argv[1])
+manifest = json.loads((folder / "manifest.json").read_text())
+program = jax.export.deserialize(bytearray((folder / "program.bin").read_bytes()))
+weights = load_file(folder / "weights.safetensors")
+
+seed = np.array([0, 0], np.uint32)
+inputs = [np.ones(each["shape"], jax.dtypes.canonicalize_dtype(each["dtype"])) for each in manifest["inputs"]]
+results = jax.jit(program.call)(seed, *[weights[name] for name in manifest["weights"]], *inputs)
+for result in results:
+    print(result.dtype, result.shape, float(abs(result).sum()))

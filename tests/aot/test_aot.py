@@ -1,0 +1,131 @@
+"""torch_pjrt.aot: reports for the CPU, the lint for Trainium, and (where their compilers are installed) TPUs and GPUs."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from torch_pjrt import aot
+from torch_pjrt.cli.main import main
+from torch_pjrt.errors import BadSettingError, MissingPluginError
+from torch_pjrt.pjrt import targets
+
+
+class Net(torch.nn.Module):
+    """A small classifier."""
+
+    def __init__(self, width: int = 32, p: float = 0.0) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(16, width)
+        self.drop = torch.nn.Dropout(p)
+        self.last = torch.nn.Linear(width, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.drop(torch.relu(self.first(x))))
+
+
+def make() -> tuple[Net, tuple[torch.Tensor]]:
+    """What --model names."""
+    with torch.device("meta"):
+        return Net(), (torch.empty(8, 16),)
+
+
+def _lint(function: object, *args: torch.Tensor) -> set[str]:
+    report = aot.compile(function, args, target="trainium")
+    assert report.error is None, report
+    assert report.ok is (report.verdict == "lint-clean")
+    assert all("test_aot.py" in (f.where or "") for f in report.findings), report
+    return {f.rule for f in report.findings}
+
+
+def test_infer_and_train_on_the_cpu() -> None:
+    model, args = make()
+    infer = aot.compile(model, args)
+    assert infer.ok and infer.verdict == "compiles" and infer.parameters == 16 * 32 + 32 + 32 * 4 + 4
+    assert infer.memory is not None and infer.memory.arguments >= infer.parameters * 4
+    assert infer.cost.flops >= 2 * 8 * (16 * 32 + 32 * 4)
+    train = aot.compile(model, args, mode="train", optimizer=lambda ps: torch.optim.SGD(ps, lr=0.1))
+    assert train.ok and train.memory.reused >= train.parameters * 4
+    assert train.cost.flops > 2 * infer.cost.flops
+    assert json.loads(train.json())["memory"]["total"] == train.memory.total
+    assert "linear_backward@test_aot.py" in train.stablehlo()
+    assert len(infer.executable()) > 100
+    assert model.training
+
+
+def test_a_model_that_cannot_be_recorded() -> None:
+    report = aot.compile(lambda x: x if x.any() else -x, (torch.empty(3),))
+    assert not report.ok and "HostReadError" in report.error and "test_aot.py" in report.where
+    report = aot.compile(lambda x: x @ x, (torch.empty(3, 4),))
+    assert not report.ok and "test_aot.py" in report.where
+
+
+def test_wrong_names() -> None:
+    with pytest.raises(BadSettingError, match="tpu-v6e"):
+        aot.compile(*make(), target="tpu-v99")
+    with pytest.raises(BadSettingError, match="infer, train"):
+        aot.compile(*make(), mode="dream")
+
+
+def test_a_missing_compiler_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets.importlib.util, "find_spec", lambda name: None)
+    targets.device_for.cache_clear()
+    with pytest.raises(MissingPluginError, match=r'pip install "torch-pjrt\[tpu\]"'):
+        aot.compile(*make(), target="tpu-v6e")
+    with pytest.raises(MissingPluginError, match=r'pip install "torch-pjrt\[cuda13\]"'):
+        aot.compile(*make(), target="h100")
+
+
+def test_trainium_lint() -> None:
+    model, args = make()
+    assert aot.compile(model, args, target="trainium").verdict == "lint-clean"
+    assert aot.compile(model, args, target="trainium", mode="train").verdict == "lint-clean"
+    x = torch.empty(4, 8)
+    assert _lint(lambda x: x.topk(2).values, x) >= {"EVRF029"}
+    assert _lint(lambda x: torch.nn.functional.dropout(x, 0.5), x) == {"EVRF006"}
+    assert _lint(lambda x: x.int() @ x.int().t(), x) == {"EVRF035"}
+    assert _lint(lambda x: torch.fft.fft(x).real, x) >= {"EVRF001", "EVRF004"}
+    assert _lint(lambda x: x.double() * 2, x) == {"ESPP004"}
+    assert _lint(lambda x: torch.linalg.solve_triangular(x, x, upper=True), torch.empty(4, 4)) >= {"EVRF001"}
+
+
+def test_command(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "made_here.py").write_text(
+        "import torch\n\ndef make():\n    return torch.nn.Linear(4, 2), (torch.empty(3, 4),)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    words = ["compile", "--model", "made_here:make", "--target", "cpu"]
+    done = CliRunner().invoke(main, [*words, "--target", "trainium", "--json"])
+    assert done.exit_code == 0, done.output
+    assert [r["verdict"] for r in json.loads(done.stdout)] == ["compiles", "lint-clean"]
+    done = CliRunner().invoke(main, [*words, "--save-stablehlo", "p.mlir", "--save-executable", "p.bin"])
+    assert done.exit_code == 0 and "dot_general" in pathlib.Path("p.mlir").read_text()
+    assert pathlib.Path("p.bin").stat().st_size
+    assert CliRunner().invoke(main, ["compile"]).exit_code == 2
+    assert "tpu-v6e" in CliRunner().invoke(main, ["compile", "--list"]).output
+
+
+def test_hugging_face_config(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("transformers")
+    facts = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 1, "n_embd": 32, "n_head": 2}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**facts, "vocab_size": 64, "bos_token_id": 0, "eos_token_id": 0}))
+    done = CliRunner().invoke(
+        main, ["compile", "--config", str(path), "--length", "16", "--target", "trainium", "--json"]
+    )
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)[0]["parameters"] > 64 * 32
+
+
+@pytest.mark.parametrize("name", ["tpu-v5e", "tpu-v6e", "h100", "a100"])
+def test_absent_chips(name: str) -> None:
+    targets.device_for.cache_clear()
+    missing = targets.available(name)
+    if missing:
+        pytest.skip(missing)
+    report = aot.compile(*make(), target=name)
+    assert report.ok and 0 < report.memory.total < report.chip_memory, report

@@ -105,7 +105,7 @@ def test_results_are_the_same_on_the_cpu_and_on_the_device() -> None:
             ran += 1
             assert cpu["results"][name] == want, name
         assert isinstance(cpu["results"][name], float), (name, cpu["results"][name])
-        if name not in ("seeds.py", "gate_of_cuda_calls.py"):
+        if name not in ("seeds.py", "gate_of_calls.py"):
             assert device["results"][name] == pytest.approx(cpu["results"][name], rel=1e-5, abs=1e-6), name
     assert ran >= 8 and len(texts) >= 15
 

@@ -201,7 +201,8 @@ def cuda_method(source: Source, call: ast.Call) -> Iterator[Hit]:
     if not isinstance(call.func, ast.Attribute):
         return
     last, owner = call.func.attr, source.names.of(call.func.value)
-    if last == "cuda" and owner is None and not call.args[1:]:
+    plain = all(one.arg in ("device", "non_blocking", "memory_format") for one in call.keywords)
+    if last == "cuda" and owner is None and not call.args[1:] and plain:
         function = source.function(call)
         if not (function is not None and function.name == "cuda"):
             yield Hit(call, "PJ101", source.code(call))
@@ -244,6 +245,8 @@ def cuda_name(source: Source, node: ast.Attribute | ast.Name) -> Iterator[Hit]:
     if name is None or source.in_annotation(node):
         return
     rule = cuda_rule(name)
+    if isinstance(parent, ast.Dict) and source.guards.cuda_only(node):
+        return  # a table by device
     if rule is None or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)):
         return
     if isinstance(node, ast.Name) and source.names.bound_to(node) is not None:
@@ -277,7 +280,7 @@ def cuda_gate(source: Source, node: ast.Call | ast.Attribute) -> Iterator[Hit]:
             return
         yield Hit(node, "PJ105", f"if {source.code(region)}")
     elif isinstance(above, ast.IfExp) and region is above.test:
-        if not _asks_others(source, above):
+        if not _asks_others(source, above) and not _names_cuda(source, above.body):
             yield Hit(above, "PJ105", source.code(above))
     elif isinstance(above, ast.Expr) or (isinstance(above, ast.Call) and call_name(above) in _OUTPUT):
         return
@@ -305,7 +308,7 @@ def _only_cuda_calls(source: Source, branch: ast.If) -> bool:
     return all(_names_cuda(source, one) for one in branch.body)
 
 
-def _names_cuda(source: Source, statement: ast.stmt) -> bool:
+def _names_cuda(source: Source, statement: ast.AST) -> bool:
     if isinstance(statement, ast.Pass):
         return True
     names = (source.name(one) for one in ast.walk(statement) if isinstance(one, ast.Attribute | ast.Name))

@@ -15,6 +15,7 @@ from .source import Hit, Source, call_name, constant, detector, keyword
 
 _READS = frozenset({"item", "tolist", "cpu", "numpy"})
 _VALUE_TESTS = {f"torch.{name}" for name in "isnan isinf isfinite any all equal allclose is_nonzero".split()}
+_MADE = {f"torch.{name}" for name in "rand randn randint randperm empty zeros ones tensor arange linspace".split()}
 _BY_VALUE = {f"torch.{name}" for name in "nonzero argwhere masked_select unique unique_consecutive bincount".split()}
 
 
@@ -25,13 +26,24 @@ def host_read(source: Source, call: ast.Call) -> Iterator[Hit]:
     if reading and isinstance(call.func, ast.Attribute) and source.name(call.func) is None:
         above = source.parent(call)
         outer = isinstance(above, ast.Attribute) and above.attr in _READS
-        if not outer and (source.each_step(call) or source.in_forward(call)):
+        if (
+            not outer
+            and not _made_on_host(source, call.func.value)
+            and (source.each_step(call) or source.in_forward(call))
+        ):
             yield Hit(call, "PJ801", source.code(call))
         return
     plain = isinstance(call.func, ast.Name) and call.func.id in ("float", "int", "print", "str")
     if plain and call.args and source.each_step(call):
         if any(_is_loss(source, one) for one in call.args):
             yield Hit(call, "PJ801", source.code(call))
+
+
+def _made_on_host(source: Source, node: ast.AST) -> bool:
+    """Whether it is computed from `torch.randint(...)` and the like without a device: such a tensor is on the host."""
+    calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
+    made = [one for one in calls if source.name(one) in _MADE]
+    return bool(made) and all(keyword(one, "device") is None for one in made)
 
 
 def _is_loss(source: Source, node: ast.expr) -> bool:
@@ -88,8 +100,32 @@ def batches(source: Source, call: ast.Call) -> Iterator[Hit]:
     padding = constant(keyword(call, "padding"))
     function = ast.unparse(call.func).lower()
     if (padding is True or padding == "longest") and ("tokenizer" in function or "processor" in function):
-        if keyword(call, "pad_to_multiple_of") is None:
+        if keyword(call, "pad_to_multiple_of") is None and not _stays_on_host(source, call):
             yield Hit(keyword(call, "padding") or call, "PJ805", source.code(call))
+
+
+def _stays_on_host(source: Source, call: ast.AST) -> bool:
+    """Whether a result is only looked at: no `.to(...)`, and given to nothing but comparisons and decoders."""
+    at: ast.AST = call
+    while isinstance(above := source.parent(at), ast.Attribute | ast.Subscript):
+        at = above
+    if not isinstance(above, ast.Assign) or not isinstance(above.targets[0], ast.Name):
+        return False
+    name, scope = above.targets[0].id, source.names.scope(above)
+    uses = [one for one in source.names.nodes if isinstance(one, ast.Name) and one.id == name]
+    uses = [one for one in uses if isinstance(one.ctx, ast.Load) and source.names.scope(one) is scope]
+    return bool(uses) and not any(_goes_on(source, one) for one in uses)
+
+
+def _goes_on(source: Source, use: ast.AST) -> bool:
+    above = source.parent(use)
+    while isinstance(above, ast.Attribute | ast.Subscript):
+        if isinstance(above, ast.Attribute) and above.attr in ("shape", "size", "ndim"):
+            return False
+        above = source.parent(above)
+    if isinstance(above, ast.Call):
+        return call_name(above) not in ("equal", "batch_decode", "decode", "len", "size", "tolist", "numel")
+    return isinstance(above, ast.keyword | ast.Return | ast.Starred | ast.Dict | ast.Assign | ast.List | ast.Tuple)
 
 
 @detector(ast.Call)

@@ -51,7 +51,8 @@ def wide_dtypes(source: Source, call: ast.Call) -> Iterator[Hit]:
             return
         yield Hit(call, "PJ301" if last == "double" else "PJ303", source.code(call))
         return
-    given = [keyword(call, "dtype")] if name.startswith("torch.") or method else []
+    # Without a device a tensor is made on the host, where float64 costs nothing.
+    given = [keyword(call, "dtype")] if method or (name.startswith("torch.") and keyword(call, "device")) else []
     if (method and last in ("to", "type")) or name == "torch.set_default_dtype":
         given += call.args
     for one in given:

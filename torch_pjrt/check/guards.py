@@ -30,13 +30,14 @@ _LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 class Guards:
     """The branches of one module."""
 
-    def __init__(self, names: Names):
+    def __init__(self, names: Names, path: str = ""):
         self.names = names
+        self.for_cuda = "cuda" in path.rsplit("/", 1)[-1].lower()  # cuda.py, cuda_accelerator.py
         self._tests: dict[ast.AST, int] = {}
 
     def cuda_only(self, node: ast.AST) -> bool:
-        """Whether it is only reached with CUDA."""
-        return any(self._branch(inner, at) for inner, at in self._path(node))
+        """Whether it is only reached with CUDA. A file, class or table entry that is named for CUDA is for it."""
+        return self.for_cuda or any(self._branch(inner, at) for inner, at in self._path(node))
 
     def optional(self, node: ast.AST) -> bool:
         """Whether it may fail or be skipped: in try/except, or behind a test for a library."""
@@ -82,6 +83,11 @@ class Guards:
                 return True
             if inner in at.orelse and self.test(at.test) < 0:
                 return True
+        if isinstance(at, ast.ClassDef) and "cuda" in at.name.lower():
+            return True
+        if isinstance(at, ast.Dict) and inner in at.values:
+            key = at.keys[at.values.index(inner)]  # type: ignore[arg-type]
+            return isinstance(key, ast.Constant) and key.value == "cuda"
         if isinstance(at, ast.IfExp) and inner is not at.test:
             return self.test(at.test) == (1 if inner is at.body else -1)
         if isinstance(at, ast.BoolOp) and isinstance(at.op, ast.And):

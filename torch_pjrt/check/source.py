@@ -80,7 +80,7 @@ class Source:
             self.tree = ast.parse(text)
         self.names = Names(self.tree)
         self.parents = self.names.parents
-        self.guards = Guards(self.names)
+        self.guards = Guards(self.names, path)
         self.through_gates = False  # port asks for the devices that a gate chooses, too
 
     def name(self, node: ast.AST | None) -> str | None:

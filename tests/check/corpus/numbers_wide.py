@@ -1,7 +1,9 @@
 import numpy as np
 import torch
 
-a = torch.zeros(3, dtype=torch.float64)  # expect: PJ301
+device = torch.get_default_device()
+a = torch.zeros(3, dtype=torch.float64, device=device)  # expect: PJ301
+a = torch.zeros(3, dtype=torch.float64)
 b = torch.zeros(3).double()  # expect: PJ301
 c = torch.zeros(3).to(torch.complex128)  # expect: PJ303
 torch.set_default_dtype(torch.float64)  # expect: PJ301

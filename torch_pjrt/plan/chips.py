@@ -120,10 +120,6 @@ def chosen(names: str | None) -> list[Chip]:
         found.append(chips()[name])
     if not found:
         raise PlanError("--chips names no chip")
-    return list(dict.fromkeys(found)) if len({c.name for c in found}) == len(found) else _unique(found)
-
-
-def _unique(found: list[Chip]) -> list[Chip]:
     return list({c.name: c for c in found}.values())
 
 

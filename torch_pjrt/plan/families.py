@@ -20,7 +20,9 @@ import torch
 from torch_pjrt.plan.decoders import Decoder, DecoderConfig
 from torch_pjrt.plan.speech import Whisper, WhisperConfig
 from torch_pjrt.plan.vision import ResNet50, UNet
-from torch_pjrt.plan.workload import ModelError, Workload
+from torch_pjrt.plan.workload import MissingExtraError, ModelError, Workload
+
+Reader = Callable[..., tuple[Any, Any, dict[str, Any]]]
 
 DECODERS = {
     "gpt2": DecoderConfig(12, 768, 12, 12, 3072, 50257, "gpt2", tied=True),
@@ -58,8 +60,11 @@ class Subject:
     source: str = ""
 
 
-def subject(model: str, workload: Workload) -> Subject:
-    """The model of that name, configuration file, or `pkg.module:function`. Raises ModelError."""
+def subject(model: str, workload: Workload, reader: Reader | None = None) -> Subject:
+    """The model of that name, configuration file, or `pkg.module:function`. Raises ModelError.
+
+    reader: makes (model, args, kwargs) of a configuration file that is none of ours (see integrations/hf_config).
+    """
     if model in DECODERS:
         return _decoder(model, DECODERS[model], workload)
     if model in SPEECH:
@@ -68,7 +73,7 @@ def subject(model: str, workload: Workload) -> Subject:
         return _images(model, workload)
     path = Path(model)
     if path.suffix == ".json" or path.is_dir():
-        return _configured(path / "config.json" if path.is_dir() else path, workload)
+        return _configured(path / "config.json" if path.is_dir() else path, workload, reader)
     if ":" in model:
         return _imported(model, workload)
     close = ", ".join(BUILT_IN)
@@ -154,7 +159,7 @@ def _images(name: str, workload: Workload) -> Subject:
 _LLAMA = ("llama", "mistral", "qwen2", "mixtral", "smollm3")
 
 
-def _configured(path: Path, workload: Workload) -> Subject:
+def _configured(path: Path, workload: Workload, reader: Reader | None) -> Subject:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -171,7 +176,7 @@ def _configured(path: Path, workload: Workload) -> Subject:
             return _speech(name, _whisper(config), workload)
     except KeyError as error:
         raise ModelError(f"{path} lacks {error}") from error
-    return _transformers(name, config, workload)
+    return _other(name, path, kind, workload, reader)
 
 
 def _llama(config: dict[str, Any]) -> DecoderConfig:
@@ -212,28 +217,22 @@ def _whisper(config: dict[str, Any]) -> WhisperConfig:
     )
 
 
-def _transformers(name: str, config: dict[str, Any], workload: Workload) -> Subject:
+def _other(name: str, path: Path, kind: str, workload: Workload, reader: Reader | None) -> Subject:
     """Any other configuration, by transformers' own classes, for whole sequences only."""
-    if importlib.util.find_spec("transformers") is None:
-        raise ModelError(
-            f"a {config['model_type']} needs transformers, which is not installed: pip install 'torch-pjrt[examples]'"
+    if reader is None or importlib.util.find_spec("transformers") is None:
+        raise MissingExtraError(
+            f"a model of type {kind} needs transformers, which is not installed: pip install 'torch-pjrt[examples]'"
         )
     if workload.kind == "decode":
-        raise ModelError(f"decode is known for {', '.join((*_LLAMA, 'gpt2', 'whisper'))}, not for {config['model_type']}")
-    import transformers
-
+        raise ModelError(f"decode is known for {', '.join((*_LLAMA, 'gpt2', 'whisper'))}, not for {kind}")
+    train = workload.kind == "train"
     try:
-        with torch.device("meta"):
-            made = transformers.AutoConfig.for_model(**config)
-            architecture = (config.get("architectures") or [""])[0]
-            kind = getattr(transformers, architecture, None)
-            model = kind(made) if kind is not None else transformers.AutoModel.from_config(made)
+        model, args, kwargs = reader(
+            path, batch=workload.batch, length=workload.sequence, train=train, dtype=workload.compute_dtype
+        )
     except Exception as error:  # noqa: BLE001 - any error of that library is the answer
-        raise ModelError(f"transformers cannot build it: {type(error).__name__}: {error}") from error
-    shape = (workload.batch, workload.sequence)
-    mask = torch.empty(workload.batch, 1, workload.sequence, workload.sequence, dtype=torch.bool, device="meta")
-    model = model.to(workload.compute_dtype)
-    return Subject(name, model, [_ids(*shape)], {"attention_mask": mask}, "token", shape[0] * shape[1])
+        raise ModelError(f"transformers cannot build {path}: {type(error).__name__}: {error}") from error
+    return Subject(name, model, list(args), kwargs, "token", workload.batch * workload.sequence, source=str(path))
 
 
 def _imported(model: str, workload: Workload) -> Subject:

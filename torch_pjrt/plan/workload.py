@@ -24,6 +24,10 @@ class ModelError(PlanError):
     """A model that cannot be found, built or recorded."""
 
 
+class MissingExtraError(PlanError):
+    """A package that the request needs is not installed. The message has the command that installs it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """One step, and how many. batch: sequences or images over all chips; master: dtype in which training keeps weights.

@@ -1,0 +1,89 @@
+"""A plan as a page of text."""
+
+from __future__ import annotations
+
+__all__ = ["show"]
+
+from rich.console import Console
+from rich.table import Table
+
+from torch_pjrt.plan.chips import sources
+from torch_pjrt.plan.compare import Plan
+from torch_pjrt.plan.estimate import Estimate, Range
+from torch_pjrt.plan.report_data import money, seconds, short
+
+
+def show(made: Plan, console: Console) -> None:
+    """Print it: the table, the verdict, then what it rests on."""
+    work, load = made.work, made.work.workload
+    console.print(
+        f"{work.name}: {load.kind}, batch {load.batch}, sequence {load.sequence}, {load.dtype}; "
+        f"{short(work.parameters)} parameters, {short(work.flops, 'flop')} and {short(work.bytes, 'B')} of traffic in a step "
+        f"of {short(work.units)} {work.unit}s; recorded in {work.seconds:.1f} s",
+        markup=False,
+    )
+    console.print()
+    console.print(_table(made))
+    for row in made.rows:
+        if row.reason:
+            console.print(f"{row.chip.name}: {row.reason}", markup=False)
+    console.print()
+    for word, best, near in (("cheapest", made.cheapest, made.near_cheapest), ("fastest", made.fastest, made.near_fastest)):
+        if best and near:
+            console.print(f"{word} at the middle: {best}; within the error bar: {', '.join(near)}", markup=False)
+        else:
+            console.print(f"{word}: {best or 'none could be found'}", markup=False)
+    if made.findings is not None:
+        severities = [str(one.severity) for one in made.findings]
+        counts = ", ".join(f"{severities.count(s)} {s}" for s in dict.fromkeys(severities)) or "none"
+        console.print(f"findings in {made.findings_of}: {counts}; see torch-pjrt check {made.findings_of}", markup=False)
+    console.print("\nassumptions (change one with --assume NAME=LOW..HIGH)", markup=False)
+    for a in made.assumed.rows.values():
+        console.print(f"  {a.name:15} {a.text:20} {a.meaning} ({a.basis})", markup=False)
+    for note in (*work.notes, *made.notes):
+        console.print(f"  {note}", markup=False)
+    _facts(made, console)
+
+
+def _table(made: Plan) -> Table:
+    run = made.work.workload.quantity is not None
+    heads = ["chip", "chips", "layout", "memory", "step", f"{made.work.unit}s/s", "$/1M", "as allocated"]
+    heads += ["run", "run takes"] if run else []
+    table = Table(*heads, f"J/{made.work.unit}", "limit", "compiles", "", box=None, pad_edge=False, header_style="bold")
+    for r in made.rows:
+        table.add_row(*_cells(r, run))
+    return table
+
+
+def _cells(r: Estimate, run: bool) -> list[str]:
+    used = f"{r.memory.total / r.memory.capacity:.0%}" if r.memory and r.memory.capacity else "?"
+    if r.step is None or r.layout is None:
+        return [r.chip.name, "", "does not fit", used, *[""] * (7 if run else 5), "memory size", r.compiles, ""]
+    cells = [r.chip.name, str(r.layout.chips), r.layout.text, used, _span(r.step, seconds), _span(r.rate, short)]
+    cells += [_span(r.cost, money), _span(r.cost_allocated, money)]
+    cells += [_span(r.run_cost, money), _span(r.run_seconds, seconds)] if run else []
+    method = "" if r.method == "roofline" else f" ({r.method})"
+    return [*cells, _span(r.energy, short), r.limit + method, r.compiles, "; ".join(r.standing)]
+
+
+def _span(value: Range | None, form: object) -> str:
+    return f"{form(value.low)}..{form(value.high)}" if value else "unknown"  # type: ignore[operator]
+
+
+def _facts(made: Plan, console: Console) -> None:
+    console.print("\nfacts", markup=False)
+    used: set[str] = set()
+    for r in made.rows:
+        words = []
+        for name in ("bfloat16", "memory", "bandwidth", "interconnect", "power"):
+            fact = r.chip.fact(name)
+            used.add(fact.source)
+            words.append(f"{name} {fact.text}" + (f" [{fact.source}, {fact.date}]" if fact.source else ""))
+        price = r.price
+        if price:
+            used.add(price.source)
+        words.append(f"${price.per_hour:g}/h {price.provider} [{price.source}, {price.date}]" if price else "price unknown")
+        console.print(f"  {r.chip.name}: " + ", ".join(words), markup=False)
+    for key, source in sources().items():
+        if key in used:
+            console.print(f"  [{key}] {source['what']}, {source['address']}, {source['date']}", markup=False)

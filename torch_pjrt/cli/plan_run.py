@@ -1,0 +1,209 @@
+"""What `torch-pjrt plan` does: read the request, plan, show, and write files whole or not at all."""
+
+from __future__ import annotations
+
+__all__ = ["run", "show_list"]
+
+import json
+import os
+import pathlib
+import re
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn
+
+from torch_pjrt.plan import chips as chip_table
+from torch_pjrt.plan import compare, emit, families, page, report_data, work
+from torch_pjrt.plan.assumptions import TABLE, Assumptions
+from torch_pjrt.plan.calibration import Calibration
+from torch_pjrt.plan.workload import SHORT, MissingExtraError, PlanError, Workload
+
+NONE_FITS, USAGE, MISSING = 1, 2, 3
+_TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_AMOUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
+
+
+def run(**options: Any) -> int:
+    """Plan and report. Gives the exit code."""
+    try:
+        return _run(**options)
+    except MissingExtraError as error:
+        click.echo(f"Error: {error}", err=True)
+        return MISSING
+    except PlanError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _run(
+    *,
+    model: str,
+    chips: str,
+    count: int | None,
+    prices: str | None,
+    ownership: str,
+    utilisation: str | None,
+    assume: Sequence[str],
+    as_json: bool,
+    html: str | None,
+    compiles: bool,
+    checked: str | None,
+    measure: bool,
+    calibration: str | None,
+    emit: str | None,
+    wanted: str | None,
+    command: str,
+    output: str | None,
+    **load: Any,
+) -> int:
+    if count is not None and count < 1:
+        raise PlanError(f"--count must be at least 1, not {count}")
+    assumed = Assumptions([*assume, *([f"utilisation={utilisation}"] if utilisation else [])])
+    workload = _workload(**load)
+    kinds, listed = chip_table.chosen(chips), chip_table.prices(prices)
+    if wanted is not None:
+        chip_table.chosen(wanted)
+    _writable(html, output)
+    if emit and not command.strip():
+        raise PlanError("--emit needs the command to run, as in --run 'python train.py'")
+    kept = pathlib.Path(calibration) if calibration else pathlib.Path(click.get_app_dir("torch-pjrt"), "calibration.json")
+    known = Calibration.read(kept)
+    console = Console(stderr=True)
+    with Progress(SpinnerColumn(), TextColumn("{task.description}"), console=console, transient=True,
+                  disable=not console.is_terminal) as bar:
+        task = bar.add_task("recording the model")
+        subject = families.subject(model, workload, _reader())
+        counted = work.of(subject, workload)
+        if measure:
+            bar.update(task, description="running it here")
+            _measure(subject, workload, counted, assumed, known, kept)
+        made = compare.plan(
+            counted, kinds, listed, assumed, ownership=ownership, count=count, calibration=known,
+            progress=lambda name: bar.update(task, description=f"estimating {name}"),
+        )
+        if compiles:
+            from torch_pjrt.plan import compiled
+
+            bar.update(task, description="compiling")
+            compiled.check(made, families.subject(model, workload, _reader()), workload)
+    _migration(made, checked or (subject.source if subject.source.endswith(".py") else None))
+    return _report(made, as_json, html, emit, wanted, command, output)
+
+
+def _reader() -> Any:
+    from torch_pjrt.integrations.hf_config import from_config
+
+    return from_config
+
+
+def _workload(
+    *, kind: str, batch: int, sequence: int, dtype: str, master: str, recompute: bool,
+    quantity: str | None, deadline: str | None, latency: str | None,
+) -> Workload:
+    if deadline and not quantity:
+        raise PlanError("--deadline needs --tokens or --samples: how much is to be done by then")
+    master = SHORT.get(master, master)
+    if master not in ("float32", "bfloat16", "float16"):
+        raise PlanError(f"--master must be float32, bfloat16 or float16, not {master!r}")
+    return Workload(
+        kind, batch, sequence, SHORT.get(dtype, dtype), master, recompute,
+        _number(quantity, _AMOUNTS, "--tokens"), _number(deadline, _TIMES, "--deadline"), _number(latency, _TIMES, "--latency"),
+    )
+
+
+def _number(text: str | None, units: dict[str, float], option: str) -> float | None:
+    """A number with a unit."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", text.lower())
+    try:
+        if found is not None and found[2] in units:
+            return float(found[1]) * units[found[2]]
+    except ValueError:
+        pass
+    raise PlanError(f"{option} {text!r}: a number with one of the units {', '.join(u for u in units if u)}, or with none")
+
+
+def _writable(*paths: str | None) -> None:
+    for path in paths:
+        folder = pathlib.Path(path).absolute().parent if path else None
+        if folder is not None and (not folder.is_dir() or not os.access(folder, os.W_OK) or pathlib.Path(str(path)).is_dir()):
+            raise PlanError(f"cannot write {path}")
+
+
+def _write(path: str, text: str) -> None:
+    """All of it or nothing."""
+    target = pathlib.Path(path).absolute()
+    handle, name = tempfile.mkstemp(dir=target.parent, suffix=".part")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.chmod(name, 0o644)
+    os.replace(name, target)
+    click.echo(f"wrote {path}", err=True)
+
+
+def _measure(subject: Any, workload: Workload, counted: work.Work, assumed: Assumptions, known: Calibration, kept: pathlib.Path) -> None:
+    from torch_pjrt.plan import estimate
+    from torch_pjrt.plan import measure as measuring
+
+    name, _ = measuring.present_chip()
+    middle = None
+    if name in chip_table.chips():
+        timed = estimate.step_time(counted, chip_table.chips()[name], estimate.Layout(1, 1, False), assumed)
+        middle = timed[0].mid if timed else None
+    entry = measuring.run(subject, workload, middle=middle)
+    known.add(entry)
+    known.write(kept)
+    rate = counted.units / entry.seconds
+    click.echo(
+        f"measured on {entry.where}: {report_data.seconds(entry.seconds)} a step "
+        f"({report_data.seconds(entry.low)} to {report_data.seconds(entry.high)}), "
+        f"{report_data.short(counted.flops / entry.seconds, 'flop/s')}, {report_data.short(rate)} {counted.unit}s/s; kept in {kept}",
+        err=True,
+    )
+
+
+def _migration(made: compare.Plan, path: str | None) -> None:
+    if not path:
+        return
+    try:
+        from torch_pjrt.check import files
+    except ImportError as error:
+        raise MissingExtraError(f"--check needs torch_pjrt.check, which does not import: {error}") from error
+    try:
+        wanted = files.collect([path])
+    except files.PathError as error:
+        raise PlanError(f"--check: {error}") from error
+    made.findings = [one for each in wanted for one in files.check_file(each)]
+    made.findings_of = path
+
+
+def _report(
+    made: compare.Plan, as_json: bool, html: str | None, engine: str | None, wanted: str | None, command: str, output: str | None
+) -> int:
+    job = emit.job(made, engine, command, wanted) if engine else None
+    if html:
+        _write(html, page.as_html(made))
+    if job is not None and output:
+        _write(output, job)
+    if as_json:
+        data = report_data.as_dict(made)
+        click.echo(json.dumps(data if job is None else {**data, "job": job}, indent=2))
+    else:
+        from .plan_page import show
+
+        show(made, Console(stderr=job is not None and not output, highlight=False, soft_wrap=True))
+        if job is not None and not output:
+            click.echo(job, nl=False)
+    return 0 if any(r.step is not None and r.meets is not False for r in made.rows) else NONE_FITS
+
+
+def show_list() -> None:
+    """Models, chips and assumptions that there are."""
+    click.echo("models       " + ", ".join(families.BUILT_IN))
+    click.echo("chips        " + ", ".join(chip_table.chips()))
+    for row in TABLE:
+        click.echo(f"assumption   {row.name}={row.text}: {row.meaning} ({row.basis})")

@@ -1,0 +1,86 @@
+"""Measured runs, kept in a file, and what they change: a measured step replaces the roofline's, or scales it.
+
+Owns the file's form. measure.py makes entries.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from torch_pjrt.plan.estimate import Estimate, Range
+from torch_pjrt.plan.work import Work
+from torch_pjrt.plan.workload import PlanError
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One measured run. seconds: of a step, the median and the range of it; middle: what the roofline said, where it could."""
+
+    chip: str
+    model: str
+    kind: str
+    batch: int
+    sequence: int
+    dtype: str
+    chips: int
+    seconds: float
+    low: float
+    high: float
+    middle: float | None
+    date: str
+    where: str
+
+
+class Calibration:
+    """The entries of a file."""
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self.entries = entries
+
+    @classmethod
+    def read(cls, path: Path) -> Calibration:
+        """Raises PlanError when the file is not one of these; a file that is not there is empty."""
+        if not path.exists():
+            return cls([])
+        try:
+            rows = json.loads(path.read_text(encoding="utf-8"))["runs"]
+            return cls([Entry(**row) for row in rows])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise PlanError(f"{path} is no calibration file: {type(error).__name__}: {error}") from error
+
+    def add(self, entry: Entry) -> None:
+        """Put it in the place of an older one of the same run."""
+        same = (entry.chip, entry.model, entry.kind, entry.batch, entry.sequence, entry.dtype, entry.chips)
+        self.entries = [
+            e for e in self.entries if (e.chip, e.model, e.kind, e.batch, e.sequence, e.dtype, e.chips) != same
+        ] + [entry]
+
+    def write(self, path: Path) -> None:
+        """All at once, or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump({"runs": [asdict(e) for e in self.entries]}, file, indent=1)
+        os.replace(name, path)
+
+    def apply(self, row: Estimate, work: Work) -> None:
+        """A run of the same work on as many of the same chips is taken as it is; another scales the middle."""
+        if row.step is None or row.layout is None:
+            return
+        load, number = work.workload, row.layout.chips
+        here = [e for e in self.entries if e.chip == row.chip.name]
+        for e in here:
+            if (e.model, e.kind, e.batch, e.sequence, e.dtype, e.chips) == (
+                work.name, load.kind, load.batch, load.sequence, load.dtype, number,
+            ):
+                row.step, row.method = Range(e.low, e.high), f"measured here on {e.date}"
+                return
+        ratios = sorted(e.seconds / e.middle for e in here if e.middle and e.kind == load.kind)
+        if ratios:
+            middle = row.step.mid
+            row.step = Range(middle * ratios[0] * 0.8, middle * ratios[-1] * 1.25)
+            row.method = f"roofline scaled by {len(ratios)} measured run{'s' if len(ratios) > 1 else ''}"

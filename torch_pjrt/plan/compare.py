@@ -1,0 +1,110 @@
+"""A plan: every chip's estimate with price, energy and standing, and what is cheapest and fastest, as far as can be told.
+
+Owns the order of the steps and the rule that nothing is ranked inside the error bar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch_pjrt.plan import estimate
+from torch_pjrt.plan.assumptions import Assumptions
+from torch_pjrt.plan.calibration import Calibration
+from torch_pjrt.plan.chips import Chip, Price, price_of
+from torch_pjrt.plan.estimate import Estimate, Range
+from torch_pjrt.plan.work import Work
+
+
+@dataclass(slots=True)
+class Plan:
+    """The answer. cheapest, fastest: names of chips; the lists after them: those within the error bar of it."""
+
+    work: Work
+    rows: list[Estimate]
+    assumed: Assumptions
+    ownership: str
+    count: int | None = None
+    cheapest: str = ""
+    near_cheapest: list[str] = field(default_factory=list)
+    fastest: str = ""
+    near_fastest: list[str] = field(default_factory=list)
+    findings: list[Any] | None = None
+    findings_of: str = ""
+    chosen: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+def plan(
+    work: Work,
+    chips: Sequence[Chip],
+    prices: Sequence[Price],
+    assumed: Assumptions,
+    *,
+    ownership: str = "on-demand",
+    count: int | None = None,
+    calibration: Calibration | None = None,
+    progress: Callable[[str], None] = lambda name: None,
+) -> Plan:
+    """Estimate every chip and compare."""
+    made = Plan(work, [], assumed, ownership, count)
+    for chip in chips:
+        progress(chip.name)
+        row = estimate.for_chip(work, chip, assumed, count)
+        if calibration is not None:
+            calibration.apply(row, work)
+        _money(row, work, price_of(chip.name, ownership, list(prices)), assumed)
+        _energy(row, work, assumed)
+        made.rows.append(row)
+    _stand(made)
+    return made
+
+
+def _money(row: Estimate, work: Work, price: Price | None, assumed: Assumptions) -> None:
+    row.price = price
+    if row.step is None or row.layout is None:
+        return
+    row.rate = Range(work.units / row.step.high, work.units / row.step.low)
+    quantity = work.workload.quantity
+    if quantity is not None:
+        row.run_seconds = row.step.times(quantity / work.units)
+    if price is None:
+        return
+    each = price.per_hour / 3600 * row.layout.chips / work.units
+    row.cost = row.step.times(each * 1e6)
+    row.cost_allocated = row.cost.times(1 / assumed.low("utilisation"))
+    if quantity is not None:
+        row.run_cost = row.step.times(each * quantity)
+
+
+def _energy(row: Estimate, work: Work, assumed: Assumptions) -> None:
+    """Joules for each unit, from the chip's rated power; without host, network and cooling."""
+    watts = row.chip.fact("power").value
+    if row.step is None or row.layout is None or watts is None:
+        return
+    factor = watts * row.layout.chips / work.units
+    row.energy = Range(row.step.low * factor * assumed.high("power"), row.step.high * factor * assumed.low("power"))
+
+
+def _stand(made: Plan) -> None:
+    able = [r for r in made.rows if r.step is not None and r.meets is not False]
+    priced = [r for r in able if r.cost is not None]
+    if priced:
+        best = min(priced, key=lambda r: r.cost.mid if r.cost else 0.0)
+        made.cheapest = best.chip.name
+        made.near_cheapest = [r.chip.name for r in priced if r is not best and r.cost and best.cost and r.cost.overlaps(best.cost)]
+    if able:
+        quick = max(able, key=lambda r: r.rate.mid if r.rate else 0.0)
+        made.fastest = quick.chip.name
+        made.near_fastest = [r.chip.name for r in able if r is not quick and r.rate and quick.rate and r.rate.overlaps(quick.rate)]
+    for r in made.rows:
+        for best_name, near, word in (
+            (made.cheapest, made.near_cheapest, "cheapest"),
+            (made.fastest, made.near_fastest, "fastest"),
+        ):
+            if r.chip.name == best_name:
+                r.standing.append(f"lowest {'cost' if word == 'cheapest' else 'time'} at the middle" if near else word)
+            elif r.chip.name in near:
+                r.standing.append(f"within the error bar of the {word}")
+    made.chosen = made.cheapest or made.fastest

@@ -15,6 +15,7 @@ __all__ = [
     "FallbackWarning",
     "ForkedProcessError",
     "HostReadError",
+    "HostReadWarning",
     "IndexOutOfRangeError",
     "InvalidOperandError",
     "LoweringMismatchError",
@@ -133,6 +134,10 @@ class CacheEntryWarning(PjrtWarning):
 
 class RecompileWarning(PjrtWarning):
     """One line of the user's code has caused many compiles (setting recompile_limit)."""
+
+
+class HostReadWarning(PjrtWarning):
+    """A graph of torch.compile reads a value on the host, so its operators run one by one as in eager."""
 
 
 class SlotTakenWarning(PjrtWarning):

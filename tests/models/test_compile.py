@@ -9,6 +9,7 @@ import torch
 
 from tests.models.agreement import check, host, logits_of, start
 from tests.models.zoo import build, placed
+from torch_pjrt.errors import HostReadWarning
 
 
 @pytest.mark.parametrize("name", ["bert", "llama", "convnext", "lstm"])
@@ -40,3 +41,18 @@ def test_compiled_backward_is_like_cpu() -> None:
         torch.testing.assert_close(
             got.grad.cpu(), expected.grad, rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}"
         )
+
+
+def test_operator_that_reads_values_runs_eagerly() -> None:
+    """Dynamo cannot look into a custom operator; when its body reads values (here an input), the graph runs as in eager."""
+
+    @torch.library.custom_op("torch_pjrt_tests::largest_rows", mutates_args=())
+    def largest_rows(x: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
+        return torch.where(x > limit.tolist()[0], x, torch.zeros_like(x))
+
+    largest_rows.register_fake(lambda x, limit: torch.empty_like(x))
+    x, limit = torch.arange(4.0, device="pjrt"), torch.tensor([1], device="pjrt")
+    compiled = torch.compile(lambda a, b: largest_rows(a * 2, b) + 1, backend="pjrt", fullgraph=True)
+    with pytest.warns(HostReadWarning):
+        assert compiled(x, limit).tolist() == [1.0, 3.0, 5.0, 7.0]
+    assert compiled(x + 1, limit).tolist() == [3.0, 5.0, 7.0, 9.0]

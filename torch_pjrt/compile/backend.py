@@ -6,13 +6,15 @@ Owns the options and modes that torch.compile passes, and the cache of captures 
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from torch_pjrt.compile.capture import Captured, capture, signature
-from torch_pjrt.errors import BadSettingError
+from torch_pjrt.counters import forbidden
+from torch_pjrt.errors import BadSettingError, HostReadError, HostReadWarning
 
 # What each mode of torch.compile means here. All modes compile the same Programs: XLA has no cheaper tier to choose.
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -25,6 +27,7 @@ class CompiledGraph:
     def __init__(self, graph: torch.fx.GraphModule):
         self.graph = graph
         self.captures: dict[Any, Captured] = {}
+        self.reads_host = False
         self.__name__ = "pjrt_compiled_graph"
 
     def __call__(self, *args: Any) -> Any:
@@ -33,11 +36,25 @@ class CompiledGraph:
             args = tuple(boxed)
             boxed.clear()
         with torch.no_grad():
+            if self.reads_host:
+                return self._interpret(*args)
             key = signature(args)
             captured = self.captures.get(key)
             if captured is None:
-                captured = self.captures[key] = capture(self._interpret, args)
+                try:
+                    captured = self.captures[key] = capture(self._interpret, args)
+                except HostReadError as error:
+                    return self._uncaptured(args, error)
             return captured(args)
+
+    def _uncaptured(self, args: tuple[Any, ...], error: HostReadError) -> Any:
+        """Run a graph with an operator that reads values on the host (a custom one: Dynamo cannot look into it)."""
+        if forbidden.host_read:
+            raise error
+        self.reads_host = True
+        why = str(error).split("\n\nWhile executing")[0]  # what follows is the interpreter's own account
+        warnings.warn(f"a compiled graph runs uncompiled: {why}", HostReadWarning, stacklevel=3)
+        return self._interpret(*args)
 
     def _interpret(self, *args: Any) -> Any:
         with torch.utils._python_dispatch._disable_current_modes():

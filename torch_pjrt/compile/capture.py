@@ -152,12 +152,13 @@ def capture(function: Callable[..., Any], args: Sequence[Any], steps: list[Any] 
         stand_ins, inputs, tensor_args = _stand_ins(args)
         state = default_state()
         before = (state.seed, state.offset)
-        with _recording_apart(engine, steps) as recorded:
-            result = function(*stand_ins)
-            flat, structure = torch.utils._pytree.tree_flatten(result)
-            captured = _assemble(recorded, stand_ins, inputs, tensor_args, flat, structure)
-        state.seed, state.offset = before
-    return captured
+        try:
+            with _recording_apart(engine, steps) as recorded:
+                result = function(*stand_ins)
+                flat, structure = torch.utils._pytree.tree_flatten(result)
+                return _assemble(recorded, stand_ins, inputs, tensor_args, flat, structure)
+        finally:
+            state.seed, state.offset = before
 
 
 def _stand_ins(args: Sequence[Any]) -> tuple[list[Any], list[Value], list[int]]:

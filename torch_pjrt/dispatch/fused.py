@@ -104,11 +104,7 @@ class Recorder:
         """Run the pending Program. Returns when it is launched, not when it is done."""
         with self.lock:
             if self.capturing:
-                raise HostReadError(
-                    f"a value is read on the host inside a compiled graph ({reason})",
-                    where=show(user_line(2)),
-                    todo="Move the read out of the compiled function, or let torch.compile break the graph there.",
-                )
+                raise self._absent(reason)
             if not self.steps:
                 return
             check_fork()
@@ -195,7 +191,17 @@ class Recorder:
             self.flush(reason)
         if value.index < READY:
             self.usable(value)
+        if value.array is None and self.capturing:  # a stand-in for a graph's input
+            raise self._absent(reason)
         return value.array
+
+    @staticmethod
+    def _absent(reason: str) -> HostReadError:
+        return HostReadError(
+            f"a value is read on the host inside a compiled graph ({reason})",
+            where=show(user_line(3)),
+            todo="Move the read out of the compiled function, or let torch.compile break the graph there.",
+        )
 
     def host_read(self, value: Value, what: str) -> Any:
         """A Value as a NumPy array (may alias the device's memory on CPU), counted and with index checks read."""

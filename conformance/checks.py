@@ -326,6 +326,15 @@ def _out_like(result: Any, shape_of: Callable[[torch.Tensor], torch.Tensor]) -> 
     return torch.utils._pytree.tree_map(lambda x: shape_of(x) if isinstance(x, torch.Tensor) else x, result)
 
 
+def _narrowed(result: Any, dtype: torch.dtype) -> Any:
+    """Floats of another width back in the dtype under test."""
+
+    def one(x: Any) -> Any:
+        return x.to(dtype) if isinstance(x, torch.Tensor) and x.dtype == _wider(dtype) else x
+
+    return torch.utils._pytree.tree_map(one, result)
+
+
 def _wider(dtype: torch.dtype) -> torch.dtype:
     return {torch.float32: torch.float64, torch.complex64: torch.complex128, torch.int64: torch.float32}.get(
         dtype, dtype
@@ -370,14 +379,10 @@ def out(info: Any, dtype: torch.dtype, *, limit: int | None = None) -> Outcome:
             for each in OUTS if index < 1 else (kind,):
                 host = written(on_cpu, given, each, "cpu", like)
                 chip = written(on_device, given, each, DEVICE, like)
-                yield _job(
-                    info,
-                    f"{index} (out {each})",
-                    sample,
-                    host,
-                    chip,
-                    _no_grad(info, widened, given) if each != "wider" else None,
-                )
+                job = _job(info, f"{index} (out {each})", sample, host, chip, _no_grad(info, widened, given))
+                if each == "wider":  # computed in the operands' dtype, then cast
+                    job.truth, job.processed = None, lambda result: _narrowed(result, dtype)
+                yield job
 
     return run_jobs(jobs(), Outcome())
 

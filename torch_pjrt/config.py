@@ -166,7 +166,8 @@ class Settings:
     dump = Setting(
         name="dump",
         default="",
-        help="Folder into which every compiled program is written as StableHLO text, named by its fingerprint.",
+        help="Folder into which every compiled program is written as StableHLO and as optimised HLO, with a list of the "
+        "user's lines.",
     )
     log = Setting(
         name="log",

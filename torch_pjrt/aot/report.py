@@ -126,7 +126,7 @@ class Report:
                 + (f", {c.compiler_flops:.4g} as compiled" if c.compiler_flops else "")
             )
         if c.compiler_seconds:
-            out.append(f"  {c.compiler_seconds * 1e3:.3f} ms by the compiler's own estimate")
+            out.append(f"  {c.compiler_seconds * 1e3:.3g} ms by the compiler's own estimate")
         if self.compile_seconds:
             out.append(f"  compiled in {self.compile_seconds:.1f} s")
         for f in self.findings:

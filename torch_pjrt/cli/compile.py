@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+import jax
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -45,6 +46,7 @@ def run(
         raise click.UsageError("give one of --model, --config and --exported")
     if (save_executable or save_stablehlo) and len(names) != 1:
         raise click.UsageError("saving takes one --target")
+    jax.config.update("jax_platforms", "cpu")  # only compilers are wanted of the plugins: no chip is looked for
     if precision:
         torch.set_float32_matmul_precision(precision)
     from torch_pjrt import aot

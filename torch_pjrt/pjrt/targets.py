@@ -35,6 +35,11 @@ _INSTALL = {
     "cuda": ("jax_cuda13_plugin", 'pip install "torch-pjrt[cuda13]"'),
 }
 
+_TROUBLE = {
+    "tpu": "One process of a machine may load libtpu at a time: end the other, or set ALLOW_MULTIPLE_LIBTPU_LOAD=1.",
+    "cuda": "Where there is no such chip, set JAX_PLATFORMS=cpu; else see `torch-pjrt doctor`.",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -96,7 +101,7 @@ def device_for(name: str) -> Any:
     except Exception as error:
         raise CompileError(
             f"the compiler for {name} could not be set up",
-            todo="Another process may hold it; `torch-pjrt doctor` lists the versions that are installed.",
+            todo=_TROUBLE[row.platform],
             detail=f"{type(error).__name__}: {error}",
         ) from error
     return topology.devices[0]

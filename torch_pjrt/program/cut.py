@@ -22,7 +22,9 @@ MIN_BLOCK = 8
 JOINED = 24
 MAX_BLOCK = 320
 MIN_LANE = 6  # foreach steps on one tensor that are worth a launch of their own
-NEAR = 64  # operands produced further back than this count as coming from outside
+# An operand counts as coming from inside a block when it was produced less than about a period ago. What lies further back
+# (a backward reads its forward's activations) is at another distance in every layer, so it must not tell layers apart.
+NEARS = (16, 32, 64, 128, 256, 512)
 
 
 def groups_of(steps: Steps, num_inputs: int) -> list[Sequence[int]]:
@@ -40,8 +42,9 @@ def _blocks(steps: Steps, producer: list[int], order: list[int]) -> list[Sequenc
     """A stretch of steps cut at its repeated blocks."""
     if len(order) <= MIN_BLOCK:
         return [order]
-    hashes = _hashes(steps, producer, order)
-    crossing = _crossing(steps, producer, order)
+    position = {s: i for i, s in enumerate(order)}
+    hashes = {near: _hashes(steps, producer, order, position, near) for near in NEARS}
+    crossing = _crossing(steps, producer, order, position)
     cuts = sorted({0, len(order), *_cuts(hashes, crossing, 0, len(order))})
     bounds = _capped(cuts)
     return [order[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
@@ -99,9 +102,8 @@ def _components(steps: Steps, producer: list[int], start: int, end: int) -> list
     return list(members.values())
 
 
-def _hashes(steps: Steps, producer: list[int], order: list[int]) -> Ints:
-    """A structural hash per position of the order."""
-    position = {s: i for i, s in enumerate(order)}
+def _hashes(steps: Steps, producer: list[int], order: list[int], position: dict[int, int], near: int) -> Ints:
+    """A structural hash per position of the order: the template, and where its near operands come from."""
     first: dict[int, int] = {}
     for v, s in enumerate(producer):
         first.setdefault(s, v)
@@ -110,21 +112,19 @@ def _hashes(steps: Steps, producer: list[int], order: list[int]) -> Ints:
         template, operands = steps[s]
         refs = []
         for v in operands:
-            maker = producer[v]
-            back = i - position[maker] if maker >= 0 else NEAR + 1
-            refs.append((back, v - first[maker]) if 0 < back <= NEAR else None)
+            back = i - position.get(producer[v], -near - 1)
+            refs.append((back, v - first[producer[v]]) if 0 < back <= near else None)
         out[i] = hash((template.id, tuple(refs)))
     return out
 
 
-def _crossing(steps: Steps, producer: list[int], order: list[int]) -> Ints:
+def _crossing(steps: Steps, producer: list[int], order: list[int], position: dict[int, int]) -> Ints:
     """For every position: how many near values a cut in front of it would separate from a reader."""
-    position = {s: i for i, s in enumerate(order)}
     delta = np.zeros(len(order) + 1, np.int64)
     last: dict[int, int] = {}
     for i, s in enumerate(order):
         for v in steps[s][1]:
-            if producer[v] >= 0 and i - position[producer[v]] <= NEAR:
+            if producer[v] in position and i - position[producer[v]] <= NEARS[2]:
                 last[v] = i
     for v, i in last.items():
         delta[position[producer[v]] + 1] += 1
@@ -132,7 +132,7 @@ def _crossing(steps: Steps, producer: list[int], order: list[int]) -> Ints:
     return np.cumsum(delta)[: len(order)]
 
 
-def _cuts(hashes: Ints, crossing: Ints, start: int, end: int) -> list[int]:
+def _cuts(hashes: dict[int, Ints], crossing: Ints, start: int, end: int) -> list[int]:
     """Cut positions inside start..end: at the best repeated run, then in what is left on both sides."""
     found = _best_run(hashes, start, end)
     if found is None:
@@ -146,12 +146,12 @@ def _cuts(hashes: Ints, crossing: Ints, start: int, end: int) -> list[int]:
     return [*_cuts(hashes, crossing, start, cuts[0]), *cuts, *_cuts(hashes, crossing, cuts[-1], end)]
 
 
-def _best_run(hashes: Ints, start: int, end: int) -> tuple[int, int, int] | None:
+def _best_run(hashes: dict[int, Ints], start: int, end: int) -> tuple[int, int, int] | None:
     """The stretch with a period that saves most: (begin, period, length), at least two repeats and two blocks long."""
-    part = hashes[start:end]
     best: tuple[int, int, int] | None = None
     gain = MIN_BLOCK // 2
-    for period in range(1, min(len(part) // 2, MAX_BLOCK) + 1):
+    for period in range(1, min((end - start) // 2, MAX_BLOCK) + 1):
+        part = hashes[next(near for near in NEARS if near >= period)][start:end]
         same = part[:-period] == part[period:]
         if not same.any():
             continue

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from torch_pjrt._version import __version__
+from torch_pjrt.cli.plan import plan
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -149,6 +150,8 @@ def compile_command(**options: object) -> None:
 
     sys.exit(command.run(**options))  # type: ignore[arg-type]
 
+
+main.add_command(plan)
 
 if __name__ == "__main__":
     main()

@@ -21,27 +21,41 @@ _OWNERSHIPS = ("on-demand", "spot", "reserved", "owned")
 @click.option("--dtype", default="bfloat16", show_default=True, help="bfloat16, float16, float32 or float8.")
 @click.option("--master", default="float32", show_default=True, help="Dtype in which training keeps the weights.")
 @click.option("--recompute", is_flag=True, help="In training, keep only each block's input and compute the rest again.")
-@click.option("--tokens", "--samples", "quantity", help="How much to process in all, as 1e9 or 15T; gives cost of a run.")
+@click.option("--accumulate", default=1, show_default=True, help="In training, parts in which the batch is taken.")
+@click.option(
+    "--tokens", "--samples", "quantity", help="How much to process in all, as 1e9 or 15T; gives cost of a run."
+)
 @click.option("--deadline", help="All of it within this time, as 12h or 3d.")
 @click.option("--latency", help="Each step within this time, as 50ms.")
 @click.option("--chips", default="all", show_default=True, help="Names with commas between, or all.")
 @click.option("--count", type=int, help="Just so many chips, not as few as do.")
 @click.option("--prices", help="Your own price list (TOML or JSON); its form is that of plan/prices.toml.")
 @click.option("--ownership", type=click.Choice(_OWNERSHIPS), default="on-demand", show_default=True)
-@click.option("--utilisation", help="Share of allocated time in use, for cost as allocated. The same as --assume utilisation=.")
+@click.option(
+    "--utilisation", help="Share of allocated time in use, for cost as allocated. The same as --assume utilisation=."
+)
 @click.option("--assume", multiple=True, metavar="NAME=LOW..HIGH", help="Another value for an assumption (repeatable).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--html", metavar="FILE", help="Write one page with tables and plots.")
 @click.option("--compile", "compiles", is_flag=True, help="Ask the real compilers that are installed here.")
-@click.option("--check", "checked", metavar="PATH", help="Also list what ties this code to one chip; see torch-pjrt check.")
+@click.option(
+    "--check", "checked", metavar="PATH", help="Also list what ties this code to one chip; see torch-pjrt check."
+)
 @click.option("--measure", is_flag=True, help="Run it here with random weights, and keep the time as a calibration.")
 @click.option("--calibration", metavar="FILE", help="Where measured runs are kept.")
 @click.option("--emit", type=click.Choice(_ENGINES), help="Write a job file for the cheapest chip, or that of --for.")
 @click.option("--for", "wanted", metavar="CHIP", help="With --emit: for this chip.")
 @click.option("--run", "command", default="", metavar="CMD", help="With --emit: the command that the job runs.")
 @click.option("--output", "-o", metavar="FILE", help="With --emit: where to; without it, standard output.")
-@click.option("--list", "as_list", is_flag=True, help="List models, chips and assumptions.", is_eager=True, expose_value=False,
-              callback=lambda context, option, value: _list(context) if value else None)
+@click.option(
+    "--list",
+    "as_list",
+    is_flag=True,
+    help="List models, chips and assumptions.",
+    is_eager=True,
+    expose_value=False,
+    callback=lambda context, option, value: _list(context) if value else None,
+)
 def plan(**options: Any) -> None:
     """Compare chips for a model and a workload: time, memory, number of chips, cost, energy, and what limits each.
 

@@ -23,12 +23,17 @@ def show(made: Plan, console: Console) -> None:
         markup=False,
     )
     console.print()
+    width, console.width = console.width, 250
     console.print(_table(made))
+    console.width = width
     for row in made.rows:
         if row.reason:
             console.print(f"{row.chip.name}: {row.reason}", markup=False)
     console.print()
-    for word, best, near in (("cheapest", made.cheapest, made.near_cheapest), ("fastest", made.fastest, made.near_fastest)):
+    for word, best, near in (
+        ("cheapest", made.cheapest, made.near_cheapest),
+        ("fastest", made.fastest, made.near_fastest),
+    ):
         if best and near:
             console.print(f"{word} at the middle: {best}; within the error bar: {', '.join(near)}", markup=False)
         else:
@@ -36,7 +41,9 @@ def show(made: Plan, console: Console) -> None:
     if made.findings is not None:
         severities = [str(one.severity) for one in made.findings]
         counts = ", ".join(f"{severities.count(s)} {s}" for s in dict.fromkeys(severities)) or "none"
-        console.print(f"findings in {made.findings_of}: {counts}; see torch-pjrt check {made.findings_of}", markup=False)
+        console.print(
+            f"findings in {made.findings_of}: {counts}; see torch-pjrt check {made.findings_of}", markup=False
+        )
     console.print("\nassumptions (change one with --assume NAME=LOW..HIGH)", markup=False)
     for a in made.assumed.rows.values():
         console.print(f"  {a.name:15} {a.text:20} {a.meaning} ({a.basis})", markup=False)
@@ -46,12 +53,18 @@ def show(made: Plan, console: Console) -> None:
 
 
 def _table(made: Plan) -> Table:
+    """Wide tables are cut by no one: columns keep their width, and a narrow terminal wraps lines."""
     run = made.work.workload.quantity is not None
+    checked = any(r.compiles != "not checked" for r in made.rows)
     heads = ["chip", "chips", "layout", "memory", "step", f"{made.work.unit}s/s", "$/1M", "as allocated"]
     heads += ["run", "run takes"] if run else []
-    table = Table(*heads, f"J/{made.work.unit}", "limit", "compiles", "", box=None, pad_edge=False, header_style="bold")
+    heads += [f"J/{made.work.unit}", "limit", *(["compiles"] if checked else []), ""]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head in heads:
+        table.add_column(head, no_wrap=True)
     for r in made.rows:
-        table.add_row(*_cells(r, run))
+        cells = _cells(r, run)
+        table.add_row(*cells[:-2], *([cells[-2]] if checked else []), cells[-1])
     return table
 
 
@@ -82,7 +95,9 @@ def _facts(made: Plan, console: Console) -> None:
         price = r.price
         if price:
             used.add(price.source)
-        words.append(f"${price.per_hour:g}/h {price.provider} [{price.source}, {price.date}]" if price else "price unknown")
+        words.append(
+            f"${price.per_hour:g}/h {price.provider} [{price.source}, {price.date}]" if price else "price unknown"
+        )
         console.print(f"  {r.chip.name}: " + ", ".join(words), markup=False)
     for key, source in sources().items():
         if key in used:

@@ -69,11 +69,18 @@ def _run(
     _writable(html, output)
     if emit and not command.strip():
         raise PlanError("--emit needs the command to run, as in --run 'python train.py'")
-    kept = pathlib.Path(calibration) if calibration else pathlib.Path(click.get_app_dir("torch-pjrt"), "calibration.json")
+    kept = (
+        pathlib.Path(calibration) if calibration else pathlib.Path(click.get_app_dir("torch-pjrt"), "calibration.json")
+    )
     known = Calibration.read(kept)
     console = Console(stderr=True)
-    with Progress(SpinnerColumn(), TextColumn("{task.description}"), console=console, transient=True,
-                  disable=not console.is_terminal) as bar:
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
         task = bar.add_task("recording the model")
         subject = families.subject(model, workload, _reader())
         counted = work.of(subject, workload)
@@ -81,7 +88,13 @@ def _run(
             bar.update(task, description="running it here")
             _measure(subject, workload, counted, assumed, known, kept)
         made = compare.plan(
-            counted, kinds, listed, assumed, ownership=ownership, count=count, calibration=known,
+            counted,
+            kinds,
+            listed,
+            assumed,
+            ownership=ownership,
+            count=count,
+            calibration=known,
             progress=lambda name: bar.update(task, description=f"estimating {name}"),
         )
         if compiles:
@@ -100,8 +113,17 @@ def _reader() -> Any:
 
 
 def _workload(
-    *, kind: str, batch: int, sequence: int, dtype: str, master: str, recompute: bool,
-    quantity: str | None, deadline: str | None, latency: str | None,
+    *,
+    kind: str,
+    batch: int,
+    sequence: int,
+    dtype: str,
+    master: str,
+    recompute: bool,
+    accumulate: int,
+    quantity: str | None,
+    deadline: str | None,
+    latency: str | None,
 ) -> Workload:
     if deadline and not quantity:
         raise PlanError("--deadline needs --tokens or --samples: how much is to be done by then")
@@ -109,8 +131,16 @@ def _workload(
     if master not in ("float32", "bfloat16", "float16"):
         raise PlanError(f"--master must be float32, bfloat16 or float16, not {master!r}")
     return Workload(
-        kind, batch, sequence, SHORT.get(dtype, dtype), master, recompute,
-        _number(quantity, _AMOUNTS, "--tokens"), _number(deadline, _TIMES, "--deadline"), _number(latency, _TIMES, "--latency"),
+        kind,
+        batch,
+        sequence,
+        SHORT.get(dtype, dtype),
+        master,
+        recompute,
+        accumulate,
+        _number(quantity, _AMOUNTS, "--tokens"),
+        _number(deadline, _TIMES, "--deadline"),
+        _number(latency, _TIMES, "--latency"),
     )
 
 
@@ -124,13 +154,17 @@ def _number(text: str | None, units: dict[str, float], option: str) -> float | N
             return float(found[1]) * units[found[2]]
     except ValueError:
         pass
-    raise PlanError(f"{option} {text!r}: a number with one of the units {', '.join(u for u in units if u)}, or with none")
+    raise PlanError(
+        f"{option} {text!r}: a number with one of the units {', '.join(u for u in units if u)}, or with none"
+    )
 
 
 def _writable(*paths: str | None) -> None:
     for path in paths:
         folder = pathlib.Path(path).absolute().parent if path else None
-        if folder is not None and (not folder.is_dir() or not os.access(folder, os.W_OK) or pathlib.Path(str(path)).is_dir()):
+        if folder is not None and (
+            not folder.is_dir() or not os.access(folder, os.W_OK) or pathlib.Path(str(path)).is_dir()
+        ):
             raise PlanError(f"cannot write {path}")
 
 
@@ -145,7 +179,9 @@ def _write(path: str, text: str) -> None:
     click.echo(f"wrote {path}", err=True)
 
 
-def _measure(subject: Any, workload: Workload, counted: work.Work, assumed: Assumptions, known: Calibration, kept: pathlib.Path) -> None:
+def _measure(
+    subject: Any, workload: Workload, counted: work.Work, assumed: Assumptions, known: Calibration, kept: pathlib.Path
+) -> None:
     from torch_pjrt.plan import estimate
     from torch_pjrt.plan import measure as measuring
 
@@ -161,7 +197,8 @@ def _measure(subject: Any, workload: Workload, counted: work.Work, assumed: Assu
     click.echo(
         f"measured on {entry.where}: {report_data.seconds(entry.seconds)} a step "
         f"({report_data.seconds(entry.low)} to {report_data.seconds(entry.high)}), "
-        f"{report_data.short(counted.flops / entry.seconds, 'flop/s')}, {report_data.short(rate)} {counted.unit}s/s; kept in {kept}",
+        f"{report_data.short(counted.flops / entry.seconds, 'flop/s')}, "
+        f"{report_data.short(rate)} {counted.unit}s/s; kept in {kept}",
         err=True,
     )
 
@@ -182,7 +219,13 @@ def _migration(made: compare.Plan, path: str | None) -> None:
 
 
 def _report(
-    made: compare.Plan, as_json: bool, html: str | None, engine: str | None, wanted: str | None, command: str, output: str | None
+    made: compare.Plan,
+    as_json: bool,
+    html: str | None,
+    engine: str | None,
+    wanted: str | None,
+    command: str,
+    output: str | None,
 ) -> int:
     job = emit.job(made, engine, command, wanted) if engine else None
     if html:

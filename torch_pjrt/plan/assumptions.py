@@ -29,26 +29,74 @@ class Assumption:
 
 
 TABLE = (
-    Assumption("matmul", 0.4, 0.75, "of peak", "share of the matrix units' peak that large products reach",
-               "whole training steps reach 46 to 71 % on TPU v5e and v5p (MaxText), 33 to 39 % on H100 at 500 W (torchtitan)"),
-    Assumption("bandwidth", 0.6, 0.9, "of peak", "share of the memory bandwidth that kernels reach",
-               "gpt-fast reads 1,397 of an A100's 2,039 GB/s when decoding"),
-    Assumption("network", 0.5, 0.9, "of peak", "share of a link's rate that a collective reaches", "an assumption of ours"),
-    Assumption("overlap", 0.3, 1.0, "", "share of data-parallel communication that hides behind computation",
-               "an assumption of ours"),
-    Assumption("overlap-tensor", 0.0, 0.5, "", "share of tensor-parallel communication that hides behind computation",
-               "an assumption of ours"),
+    Assumption(
+        "matmul",
+        0.4,
+        0.75,
+        "of peak",
+        "share of the matrix units' peak that large products reach",
+        "whole training steps reach 46 to 71 % on TPU v5e and v5p (MaxText), 33 to 39 % on H100 at 500 W (torchtitan)",
+    ),
+    Assumption(
+        "bandwidth",
+        0.6,
+        0.9,
+        "of peak",
+        "share of the memory bandwidth that kernels reach",
+        "gpt-fast reads 1,397 of an A100's 2,039 GB/s when decoding",
+    ),
+    Assumption(
+        "network", 0.5, 0.9, "of peak", "share of a link's rate that a collective reaches", "an assumption of ours"
+    ),
+    Assumption(
+        "overlap",
+        0.3,
+        1.0,
+        "",
+        "share of data-parallel communication that hides behind computation",
+        "an assumption of ours",
+    ),
+    Assumption(
+        "overlap-tensor",
+        0.0,
+        0.5,
+        "",
+        "share of tensor-parallel communication that hides behind computation",
+        "an assumption of ours",
+    ),
     Assumption("kernel", 5, 0.5, "us", "time that each kernel takes whatever its size", "an assumption of ours"),
     Assumption("collective", 20, 4, "us", "time that each collective takes whatever its size", "an assumption of ours"),
-    Assumption("causal", 0.0, 1.0, "", "share of the masked half of causal attention that kernels skip",
-               "an assumption of ours; attention's scores never reach memory"),
-    Assumption("float32-rate", 0.125, 0.5, "of bfloat16", "rate of float32 products", "no float32 peak in the sources read"),
-    Assumption("between", 50, 50, "GB/s", "network of a chip to chips outside its fast domain",
-               "400 Gbit/s for each GPU in torchtitan's H100 and H200 runs"),
-    Assumption("memory", 0.9, 0.9, "of size", "share of a chip's memory that a program can use", "an assumption of ours"),
+    Assumption(
+        "causal",
+        0.0,
+        1.0,
+        "",
+        "share of the masked half of causal attention that kernels skip",
+        "an assumption of ours; attention's scores never reach memory",
+    ),
+    Assumption(
+        "float32-rate", 0.125, 0.5, "of bfloat16", "rate of float32 products", "no float32 peak in the sources read"
+    ),
+    Assumption(
+        "between",
+        50,
+        50,
+        "GB/s",
+        "network of a chip to chips outside its fast domain",
+        "400 Gbit/s for each GPU in torchtitan's H100 and H200 runs",
+    ),
+    Assumption(
+        "memory", 0.9, 0.9, "of size", "share of a chip's memory that a program can use", "an assumption of ours"
+    ),
     Assumption("power", 1.0, 0.6, "of rated", "share of the rated power that is drawn", "an assumption of ours"),
-    Assumption("utilisation", 0.5, 0.5, "", "share of allocated time that does useful work, for cost as allocated",
-               "an assumption of ours"),
+    Assumption(
+        "utilisation",
+        0.5,
+        0.5,
+        "",
+        "share of allocated time that does useful work, for cost as allocated",
+        "an assumption of ours",
+    ),
     Assumption("max-chips", 1024, 1024, "chips", "most chips that are tried", "an assumption of ours"),
 )
 
@@ -67,14 +115,22 @@ class Assumptions:
         if not sign or name not in self.rows:
             close = difflib.get_close_matches(name, list(self.rows), 1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise PlanError(f"there is no assumption {name!r}{hint}; they are {', '.join(self.rows)}, set by NAME=LOW..HIGH")
+            raise PlanError(
+                f"there is no assumption {name!r}{hint}; they are {', '.join(self.rows)}, set by NAME=LOW..HIGH"
+            )
         ends = value.split("..")
         try:
             low, high = (float(ends[0]), float(ends[-1])) if len(ends) in (1, 2) else (-1.0, -1.0)
         except ValueError:
             low = high = -1.0
-        if low < 0 or high < 0 or (name in ("network", "between", "memory", "max-chips", "matmul", "bandwidth") and not low * high):
-            raise PlanError(f"{name} must be a number or LOW..HIGH, as in {name}={self.rows[name].text.split()[0]}, not {value!r}")
+        if (
+            low < 0
+            or high < 0
+            or (name in ("network", "between", "memory", "max-chips", "matmul", "bandwidth") and not low * high)
+        ):
+            raise PlanError(
+                f"{name} must be a number or LOW..HIGH, as in {name}={self.rows[name].text.split()[0]}, not {value!r}"
+            )
         row = self.rows[name]
         worse, better = (low, high) if (row.low <= row.high) == (low <= high) else (high, low)
         self.rows[name] = Assumption(name, worse, better, row.unit, row.meaning, "given by the user", True)

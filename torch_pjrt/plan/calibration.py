@@ -75,7 +75,12 @@ class Calibration:
         here = [e for e in self.entries if e.chip == row.chip.name]
         for e in here:
             if (e.model, e.kind, e.batch, e.sequence, e.dtype, e.chips) == (
-                work.name, load.kind, load.batch, load.sequence, load.dtype, number,
+                work.name,
+                load.kind,
+                load.batch,
+                load.sequence,
+                load.dtype,
+                number,
             ):
                 row.step, row.method = Range(e.low, e.high), f"measured here on {e.date}"
                 return

@@ -93,11 +93,15 @@ def _stand(made: Plan) -> None:
     if priced:
         best = min(priced, key=lambda r: r.cost.mid if r.cost else 0.0)
         made.cheapest = best.chip.name
-        made.near_cheapest = [r.chip.name for r in priced if r is not best and r.cost and best.cost and r.cost.overlaps(best.cost)]
+        made.near_cheapest = [
+            r.chip.name for r in priced if r is not best and r.cost and best.cost and r.cost.overlaps(best.cost)
+        ]
     if able:
         quick = max(able, key=lambda r: r.rate.mid if r.rate else 0.0)
         made.fastest = quick.chip.name
-        made.near_fastest = [r.chip.name for r in able if r is not quick and r.rate and quick.rate and r.rate.overlaps(quick.rate)]
+        made.near_fastest = [
+            r.chip.name for r in able if r is not quick and r.rate and quick.rate and r.rate.overlaps(quick.rate)
+        ]
     for r in made.rows:
         for best_name, near, word in (
             (made.cheapest, made.near_cheapest, "cheapest"),

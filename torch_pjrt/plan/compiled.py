@@ -6,6 +6,7 @@ import torch
 
 from torch_pjrt.pjrt import targets
 from torch_pjrt.plan.compare import Plan
+from torch_pjrt.plan.estimate import Estimate
 from torch_pjrt.plan.families import Subject
 from torch_pjrt.plan.workload import Workload
 
@@ -14,7 +15,7 @@ def check(made: Plan, subject: Subject, workload: Workload) -> None:
     """Fill in `compiles` of every row whose target has a compiler here. One compile for each target, of one chip's program."""
     from torch_pjrt import aot
 
-    wanted = {}
+    wanted: dict[str, list[Estimate]] = {}
     for row in made.rows:
         name = row.chip.target
         if not name or name not in targets.targets():
@@ -30,7 +31,9 @@ def check(made: Plan, subject: Subject, workload: Workload) -> None:
     mode = "train" if workload.kind == "train" else "infer"
     small = subject.shorter() if subject.shorter is not None else subject
     if small is not subject:
-        made.notes.append("compiled with one block of the stack, since all blocks are equal; memory is the plan's own estimate")
+        made.notes.append(
+            "compiled with one block of the stack, since all blocks are equal; memory is the plan's own estimate"
+        )
     if isinstance(small.model, torch.nn.Module):
         small.model.train(mode == "train")
     reports = aot.compile_all(

@@ -83,9 +83,7 @@ class Attention(nn.Module):
         super().__init__()
         self.config, head = config, config.head
         bias = config.style == "gpt2"
-        self.qkv = Linear(
-            config.hidden, (config.heads + 2 * config.kv_heads) * head, bias=bias or config.qkv_bias
-        )
+        self.qkv = Linear(config.hidden, (config.heads + 2 * config.kv_heads) * head, bias=bias or config.qkv_bias)
         self.out = Linear(config.heads * head, config.hidden, bias=bias)
 
     def forward(self, x: Tensor, cache: Cache) -> tuple[Tensor, Tensor, Tensor]:

@@ -64,8 +64,7 @@ def job(made: Plan, engine: str, command: str, chip: str | None = None) -> str:
         raise PlanError(what)
     if row.layout is None:
         raise PlanError(f"{row.chip.title} {row.reason}")
-    made_text = {"skypilot": _skypilot, "k8s": _kubernetes, "ray": _ray}[engine](row, command, made)
-    return made_text
+    return {"skypilot": _skypilot, "k8s": _kubernetes, "ray": _ray}[engine](row, command, made)
 
 
 def _split(row: Estimate) -> tuple[int, int, Names]:
@@ -95,7 +94,7 @@ def _skypilot(row: Estimate, command: str, made: Plan) -> str:
     if not names.sky:
         raise PlanError(f"SkyPilot has no name for {row.chip.title} that is known here")
     chips = row.layout.chips if row.layout else 1
-    accelerators = names.sky.format(n=chips, cores=2 * chips, each=each)
+    accelerators = names.sky.format(n=chips, cores=max(8, 2 * chips), each=each)
     resources: dict[str, Any] = {"accelerators": accelerators if ":" in accelerators else f"{accelerators}:1"}
     if names.cloud:
         resources = {"cloud": names.cloud, **resources}
@@ -134,7 +133,11 @@ def _kubernetes(row: Estimate, command: str, made: Plan) -> str:
     text = _head(row, made) + to_yaml(whole)
     if nodes > 1:
         service = {"clusterIP": "None", "selector": {"app": name}}
-        text = text + "---\n" + to_yaml({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": service})
+        text = (
+            text
+            + "---\n"
+            + to_yaml({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": service})
+        )
     return text
 
 

@@ -178,7 +178,8 @@ def _talking(work: Work, chip: Chip, layout: Layout, assumed: Assumptions, best:
         tensor = 2 * work.reduced / layout.data * share / speed + latency * work.reduces
     data = 0.0
     if layout.data > 1 and work.workload.kind == "train":
-        volume = work.compute / layout.tensor * (3 if layout.sharded else 2) * (layout.data - 1) / layout.data
+        times = 2 * work.workload.accumulate + 1 if layout.sharded else 2
+        volume = work.compute / layout.tensor * times * (layout.data - 1) / layout.data
         data = volume / inner + latency * 3 * max(1, work.layers)
         if layout.chips > domain:
             together = max(1, domain // layout.tensor)  # chips of a domain bring their parts and share them
@@ -214,7 +215,7 @@ def layouts(work: Work, chip: Chip, chips: int) -> list[Layout]:
     while tensor <= min(chips, max(domain, 1)):
         if chips % tensor == 0:
             data = chips // tensor
-            if data <= work.workload.batch:
+            if data <= work.workload.together:
                 found += [Layout(data, tensor, False)]
                 found += [Layout(data, tensor, True)] if train and data > 1 else []
         tensor *= 2
@@ -274,6 +275,8 @@ def _refused(work: Work, chip: Chip, assumed: Assumptions, count: int | None) ->
     domain = chip.fact("domain").value
     memory = memory_of(work, chip, Layout(1, 1, False), assumed)
     if domain is None:
-        return Estimate(chip, None, memory, reason="does not fit one chip, and how many share a fast domain is not known")
-    where = f"{count} chips" if count else f"a domain of {domain:g} chips and a batch of {work.workload.batch}"
+        return Estimate(
+            chip, None, memory, reason="does not fit one chip, and how many share a fast domain is not known"
+        )
+    where = f"{count} chips" if count else f"a domain of {domain:g} chips and a batch of {work.workload.together}"
     return Estimate(chip, None, memory, reason=f"does not fit with {where}; a larger batch can be split further")

@@ -65,6 +65,7 @@ def subject(model: str, workload: Workload, reader: Reader | None = None) -> Sub
 
     reader: makes (model, args, kwargs) of a configuration file that is none of ours (see integrations/hf_config).
     """
+    workload = replace(workload, batch=workload.together, accumulate=1)
     if model in DECODERS:
         return _decoder(model, DECODERS[model], workload)
     if model in SPEECH:

@@ -211,6 +211,14 @@ def merged(found: list[Group]) -> list[Group]:
             table[key].count += g.count
         else:
             table[key] = Group(
-                g.name, g.phase, dict(g.matmul), g.vector, g.skippable, g.weight_bytes, g.bytes, g.count, g.sharded_output
+                g.name,
+                g.phase,
+                dict(g.matmul),
+                g.vector,
+                g.skippable,
+                g.weight_bytes,
+                g.bytes,
+                g.count,
+                g.sharded_output,
             )
     return list(table.values())

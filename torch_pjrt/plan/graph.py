@@ -106,8 +106,8 @@ def of_traced(traced: Traced, *, fused_attention: bool = True) -> Graph:
             values.extend(results)
     producer = graph.producers()
     wanted = [values[v] for v in traced.program.outputs]
-    results = frozenset(wanted)
-    graph.outputs = [graph.behind(v, producer, primitives.FREE_NAMES, results)[0] for v in wanted]
+    ends = frozenset(wanted)
+    graph.outputs = [graph.behind(v, producer, primitives.FREE_NAMES, ends)[0] for v in wanted]
     graph.written = {graph.outputs[o] for _, o in traced.writes}
     _narrowing(graph)
     return graph

@@ -1,4 +1,7 @@
-"""A plan as one HTML file that needs no network: a table that sorts, drawings, assumptions, sources; light, dark, print, phone."""
+"""A plan as one HTML file that needs no network: a table that sorts, drawings, assumptions, sources.
+
+Readable in light and dark, in print and on a phone; without its script only sorting and the choice of a roofline are lost.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 80rem; margin: 1.5rem au
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2rem; border-bottom: 1px solid var(--line); }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .35rem .7rem .35rem 0; vertical-align: top; border-bottom: 1px solid var(--line); }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.l { min-width: 9rem; } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 th button { all: unset; cursor: pointer; font-weight: 600; } th button:focus-visible { outline: 2px solid var(--a); }
 th[aria-sort=ascending] button::after { content: " \\2191"; } th[aria-sort=descending] button::after { content: " \\2193"; }
 .range { display: block; font-size: .8em; opacity: .8; } .no { opacity: .75; } .note { font-size: .9em; opacity: .85; }
@@ -30,14 +33,16 @@ th[aria-sort=ascending] button::after { content: " \\2191"; } th[aria-sort=desce
 .word.top { border-color: var(--best); color: var(--best); }
 svg { width: 100%; max-width: 60rem; height: auto; font: 12px system-ui, sans-serif; } svg text { fill: currentColor; }
 svg .small { font-size: 11px; } .grid { stroke: var(--line); } .marks line { stroke: var(--a); stroke-width: 1.5; opacity: .6; }
-.marks circle { fill: var(--a); } .marks .best line { stroke: var(--best); opacity: 1; } .marks .best circle { fill: var(--best); }
+.marks circle { fill: var(--a); }
+.marks .best line { stroke: var(--best); opacity: 1; } .marks .best circle { fill: var(--best); }
 .m0 { fill: var(--m0); } .m1 { fill: var(--m1); } .m2 { fill: var(--m2); } .m3 { fill: var(--m3); } .m4 { fill: var(--m4); }
 .full { stroke: currentColor; } .usable { stroke: currentColor; stroke-dasharray: 4 3; }
 .roof { fill: none; stroke: currentColor; stroke-width: 1.5; } .roof.low { stroke-dasharray: 5 4; opacity: .7; }
 .kernel { fill: var(--m0); opacity: .6; } .kernel.backward { fill: var(--m1); } .kernel.optimizer { fill: var(--m2); }
 .roofs > div { display: none; } .roofs > div.on { display: block; }
 select { font: inherit; padding: .2rem; } code { font: .875em ui-monospace, monospace; overflow-wrap: anywhere; }
-@media print { :root { color-scheme: light; } body { margin: 0; max-width: none; font-size: 10pt; } select { border: 0; } h2 { break-after: avoid; } svg { break-inside: avoid; } }
+@media print { :root { color-scheme: light; } body { margin: 0; max-width: none; font-size: 10pt; } select { border: 0; }
+  h2 { break-after: avoid; } svg { break-inside: avoid; } }
 @media (max-width: 40rem) { body { padding: 0 .6rem; } th, td { padding-right: .5rem; font-size: .9rem; } }
 """
 _SCRIPT = """
@@ -78,7 +83,7 @@ def as_html(made: Plan) -> str:
         f"traffic in a step of {short(work.units)} {escape(work.unit)}s.</p>",
         f"<p>{_verdict(made)}</p>",
         '<h2 id="t">Chips</h2><p class="note">Each figure is the middle of a range; the range is below it. '
-        "Where ranges overlap there is no rank.</p>",
+        "Where ranges overlap there is no rank. Each row uses as few chips as do; speeds are those of all its chips.</p>",
         _table(made),
         "<h2>Cost against time</h2>",
         plots.cost_against_time(made),
@@ -105,7 +110,9 @@ def _verdict(made: Plan) -> str:
             out.append(f"{word}: none could be found.")
         elif near:
             others = ", ".join(escape(titles[n]) for n in near)
-            out.append(f"{word} at the middle of its range: <b>{escape(titles[best])}</b>; within the error bar: {others}.")
+            out.append(
+                f"{word} at the middle of its range: <b>{escape(titles[best])}</b>; within the error bar: {others}."
+            )
         else:
             out.append(f"{word}: <b>{escape(titles[best])}</b>.")
     return "<br>".join(out)
@@ -122,37 +129,46 @@ def _cell(value: Range | None, form: Any) -> str:
 
 def _table(made: Plan) -> str:
     unit = made.work.unit
-    heads = ["chip", "chips", "layout", "memory", "step", f"{unit}s/s", f"$ for 1M {unit}s", "as allocated"]
     run = made.work.workload.quantity is not None
-    heads += ["run", "run takes"] if run else []
-    heads += [f"J/{unit}", "limited by", "compiles", "standing"]
-    numeric = {"chips", "memory", "step", f"{unit}s/s", f"$ for 1M {unit}s", "as allocated", "run", "run takes", f"J/{unit}"}
+    numeric = [
+        "memory",
+        "step",
+        f"{unit}s/s",
+        f"$ for 1M {unit}s",
+        "as allocated",
+        *(["run", "run takes"] if run else []),
+    ]
+    heads = [("chip", ""), ("chips", "n"), ("layout", ""), *((h, "n") for h in numeric), (f"J/{unit}", "n")]
+    heads += [("limited by", ""), ("compiles", "")]
     top = "".join(
-        f'<th scope="col"{" class=n" if h in numeric else ""}><button type="button">{escape(h)}</button></th>' for h in heads
+        f'<th scope="col"{" class=n" if kind else ""}><button type="button">{escape(name)}</button></th>'
+        for name, kind in heads
     )
     rows = "".join(_line(r, run) for r in made.rows)
     return f'<div class="scroll"><table id="chips"><thead><tr>{top}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
 def _line(r: Estimate, run: bool) -> str:
-    name = f'<th scope="row" data-value="{escape(r.chip.name)}">{escape(r.chip.title)}</th>'
-    used = f"{r.memory.total / r.memory.capacity:.0%}" if r.memory and r.memory.capacity else "unknown"
-    share = f"{r.memory.total / r.memory.capacity:.4f}" if r.memory and r.memory.capacity else ""
+    words = "".join(
+        f'<br><span class="word{"" if w.startswith("within") else " top"}">{escape(w)}</span>' for w in r.standing
+    )
+    name = f'<th scope="row" data-value="{escape(r.chip.name)}">{escape(r.chip.title)}{words}</th>'
+    known = r.memory is not None and r.memory.capacity > 0
+    share = r.memory.total / r.memory.capacity if r.memory is not None and known else 0.0
+    used = f'<td class="n" data-value="{share:.4f}">{share:,.0%}</td>' if known else '<td class="n" data-value=""></td>'
     if r.layout is None or r.step is None:
-        blanks = '<td class="n no" data-value=""></td>' * (6 if run else 4)
+        blanks = '<td class="n" data-value=""></td>' * (7 if run else 5)
         return (
-            f'<tr class="no">{name}<td class="n" data-value=""></td><td>{escape(r.reason)}</td>'
-            f'<td class="n" data-value="{share}">{used}</td>{blanks}<td class="n" data-value=""></td>'
-            f"<td>memory size</td><td>{escape(r.compiles)}</td><td></td></tr>"
+            f'<tr class="no">{name}<td class="n" data-value=""></td><td class="l">{escape(r.reason)}</td>{used}{blanks}'
+            f"<td>memory size</td><td>{escape(r.compiles)}</td></tr>"
         )
-    words = "".join(f'<span class="word{" top" if not w.startswith("within") else ""}">{escape(w)}</span> ' for w in r.standing)
     late = f'<span class="range">{escape(r.reason)}</span>' if r.reason else ""
     runs = _cell(r.run_cost, money) + _cell(r.run_seconds, seconds) if run else ""
     return (
-        f'<tr>{name}<td class="n">{r.layout.chips}</td><td>{escape(r.layout.text)}{late}</td>'
-        f'<td class="n" data-value="{share}">{used}</td>{_cell(r.step, seconds)}{_cell(r.rate, short)}{_cell(r.cost, money)}'
-        f"{_cell(r.cost_allocated, money)}{runs}{_cell(r.energy, short)}<td>{escape(r.limit)}"
-        f'<span class="range">{escape(r.method)}</span></td><td>{escape(r.compiles)}</td><td>{words}</td></tr>'
+        f'<tr>{name}<td class="n">{r.layout.chips}</td><td class="l">{escape(r.layout.text)}{late}</td>{used}'
+        f"{_cell(r.step, seconds)}{_cell(r.rate, short)}{_cell(r.cost, money)}{_cell(r.cost_allocated, money)}{runs}"
+        f'{_cell(r.energy, short)}<td>{escape(r.limit)}<span class="range">{escape(r.method)}</span></td>'
+        f"<td>{escape(r.compiles)}</td></tr>"
     )
 
 
@@ -162,15 +178,17 @@ def _roofs(made: Plan) -> str:
         return "<p>No chip fits.</p>"
     first = next((r for r in rows if r.chip.name == made.chosen), rows[0])
     options = "".join(
-        f'<option value="{escape(r.chip.name)}"{" selected" if r is first else ""}>{escape(r.chip.title)}</option>' for r in rows
+        f'<option value="{escape(r.chip.name)}"{" selected" if r is first else ""}>{escape(r.chip.title)}</option>'
+        for r in rows
     )
     drawn = "".join(
         f'<div id="roof-{escape(r.chip.name)}"{" class=on" if r is first else ""}>{plots.roofline(made, r, made.assumed)}</div>'
         for r in rows
     )
     return (
-        f'<p><label>Chip <select id="roof">{options}</select></label> <span class="note">Each disc is a kind of kernel, as large '
-        "as its share of the operations: blue forward, amber backward, green optimizer. Solid: peak; dashed: the assumed low end."
+        f'<p><label>Chip <select id="roof">{options}</select></label> <span class="note">Each disc is a kind of kernel, as '
+        "large as its share of the operations: blue forward, amber backward, green optimizer. Solid: peak; dashed: the "
+        "assumed low end."
         f'</span></p><div class="roofs">{drawn}</div>'
     )
 
@@ -181,7 +199,10 @@ def _migration(made: Plan) -> str:
     counts: dict[str, int] = {}
     for one in made.findings:
         counts[str(one.severity)] = counts.get(str(one.severity), 0) + 1
-    words = ", ".join(f"{n} that {s.replace('-', ' ')}" if s != "style" else f"{n} of style" for s, n in counts.items()) or "none"
+    words = (
+        ", ".join(f"{n} that {s.replace('-', ' ')}" if s != "style" else f"{n} of style" for s, n in counts.items())
+        or "none"
+    )
     rows = "".join(
         f"<tr><td><code>{escape(str(one.path))}:{one.line}</code></td><td>{one.rule.id}</td><td>{escape(one.what)}</td></tr>"
         for one in made.findings[:50]
@@ -192,7 +213,8 @@ def _migration(made: Plan) -> str:
 
 def _assumptions(made: Plan) -> str:
     rows = "".join(
-        f"<tr><td><code>{escape(a.name)}</code></td><td>{escape(a.text)}</td><td>{escape(a.meaning)}</td><td>{escape(a.basis)}</td></tr>"
+        f"<tr><td><code>{escape(a.name)}</code></td><td>{escape(a.text)}</td><td>{escape(a.meaning)}</td>"
+        f"<td>{escape(a.basis)}</td></tr>"
         for a in made.assumed.rows.values()
     )
     notes = "".join(f"<li>{escape(n)}</li>" for n in (*made.work.notes, *made.notes))
@@ -219,13 +241,19 @@ def _sources(made: Plan) -> str:
         if price:
             used.add(price.source)
             where = f"{price.provider} {price.region}".strip()
-            link = f'<a href="#s-{price.source}">{price.source}</a> ' if price.source in sources() else escape(price.source) + " "
-            cells += f'<td>${price.per_hour:g}/h {escape(where)} {link}{escape(price.date)}<span class="range">{escape(price.note)}</span></td>'
+            link = (
+                f'<a href="#s-{price.source}">{price.source}</a> '
+                if price.source in sources()
+                else escape(price.source) + " "
+            )
+            note = f'<span class="range">{escape(price.note)}</span>'
+            cells += f"<td>${price.per_hour:g}/h {escape(where)} {link}{escape(price.date)}{note}</td>"
         else:
             cells += "<td>unknown</td>"
         rows.append(f'<tr><th scope="row">{escape(r.chip.title)}</th>{cells}</tr>')
     listed = "".join(
-        f'<li id="s-{key}"><b>{key}</b> {escape(row["what"])}: <code>{escape(row["address"])}</code>, {escape(row["date"])}</li>'
+        f'<li id="s-{key}"><b>{key}</b> {escape(row["what"])}: '
+        f"<code>{escape(row['address'])}</code>, {escape(row['date'])}</li>"
         for key, row in sources().items()
         if key in used
     )

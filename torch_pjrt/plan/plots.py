@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 
 from torch_pjrt.plan.assumptions import Assumptions
@@ -35,15 +35,19 @@ class _Log:
         return tens if len(inside) > 9 and len(tens) > 1 else inside
 
 
-def _frame(x: _Log, y: _Log, x_name: str, y_name: str, x_text: object, y_text: object) -> str:
+def _frame(
+    x: _Log, y: _Log, x_name: str, y_name: str, x_text: Callable[[float], str], y_text: Callable[[float], str]
+) -> str:
     out = []
     for v in x.ticks():
         out.append(f'<line class="grid" x1="{x(v):.1f}" x2="{x(v):.1f}" y1="{TOP}" y2="{H - BOTTOM}"/>')
-        out.append(f'<text x="{x(v):.1f}" y="{H - BOTTOM + 16}" text-anchor="middle">{x_text(v)}</text>')  # type: ignore[operator]
+        out.append(f'<text x="{x(v):.1f}" y="{H - BOTTOM + 16}" text-anchor="middle">{x_text(v)}</text>')
     for v in y.ticks():
         out.append(f'<line class="grid" x1="{LEFT}" x2="{W - RIGHT}" y1="{y(v):.1f}" y2="{y(v):.1f}"/>')
-        out.append(f'<text x="{LEFT - 6}" y="{y(v) + 4:.1f}" text-anchor="end">{y_text(v)}</text>')  # type: ignore[operator]
-    out.append(f'<text class="axis" x="{(LEFT + W - RIGHT) / 2}" y="{H - 8}" text-anchor="middle">{escape(x_name)}</text>')
+        out.append(f'<text x="{LEFT - 6}" y="{y(v) + 4:.1f}" text-anchor="end">{y_text(v)}</text>')
+    out.append(
+        f'<text class="axis" x="{(LEFT + W - RIGHT) / 2}" y="{H - 8}" text-anchor="middle">{escape(x_name)}</text>'
+    )
     middle = (TOP + H - BOTTOM) / 2
     out.append(
         f'<text class="axis" transform="translate(14 {middle}) rotate(-90)" text-anchor="middle">{escape(y_name)}</text>'
@@ -98,8 +102,8 @@ def memory_bars(made: Plan) -> str:
     rows = [r for r in made.rows if r.memory and r.memory.capacity]
     step, top = 22, 34
     height = top + step * len(rows) + 24
-    widest = max([1.0, *(min(3.0, r.memory.total / r.memory.capacity) for r in rows if r.memory)])
-    scale = (W - 150 - 90) / widest
+    widest = max([1.0, *(min(1.6, r.memory.total / r.memory.capacity) for r in rows if r.memory)])
+    scale = (W - 150 - 170) / widest
     out = []
     for i, name in enumerate(PARTS):
         out.append(f'<rect class="m{i}" x="{150 + i * 105}" y="6" width="12" height="12"/>')
@@ -119,18 +123,22 @@ def memory_bars(made: Plan) -> str:
             at += width
         over = "" if r.memory.fits else " (too large)"
         shown = f"{r.memory.total / 1e9:,.0f} of {r.memory.capacity / 1e9:,.0f} GB{over}"
-        out.append(f'<text class="small" x="{min(at + 5, W - 128):.1f}" y="{y + 12}">{shown}</text>')
+        out.append(f'<text class="small" x="{at + 5:.1f}" y="{y + 12}">{shown}</text>')
     for share, kind in ((1.0, "full"), (made.assumed.low("memory"), "usable")):
         x = 150 + share * scale
         out.append(f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{top - 6}" y2="{height - 22}"/>')
-    out.append(f'<text class="small" x="{150 + scale:.1f}" y="{height - 8}" text-anchor="middle">all of the memory</text>')
+    out.append(
+        f'<text class="small" x="{150 + scale:.1f}" y="{height - 8}" text-anchor="middle">all of the memory</text>'
+    )
     return _svg("Memory on each chip against its size", "".join(out), height)
 
 
 def roofline(made: Plan, row: Estimate, assumed: Assumptions) -> str:
     """The model's kernels under one chip's roof: operations for each byte, and the rate that this allows."""
     peak, rate = row.chip.fact("bfloat16").value, row.chip.fact("bandwidth").value
-    kernels = sorted((g for g in made.work.groups if g.flops and g.bytes), key=lambda g: -(g.flops + g.bytes) * g.count)[:40]
+    kernels = sorted(
+        (g for g in made.work.groups if g.flops and g.bytes), key=lambda g: -(g.flops + g.bytes) * g.count
+    )[:40]
     if not peak or not rate or not kernels:
         return "<p>No kernel with products, or the chip's rates are not known.</p>"
     x = _Log([*(g.flops / g.bytes for g in kernels), peak / rate], LEFT, W - RIGHT)
@@ -151,5 +159,6 @@ def roofline(made: Plan, row: Estimate, assumed: Assumptions) -> str:
         v = min(peak * assumed.high("matmul"), u * rate * assumed.high("bandwidth"))
         size = 3 + 10 * math.sqrt(g.flops * g.count / total)
         tip = f"{g.count} x {g.name} ({g.phase}): {short(g.flops, 'flop')}, {short(g.bytes, 'B')} each"
-        body += f'<circle class="kernel {g.phase}" cx="{x(u):.1f}" cy="{y(v):.1f}" r="{size:.1f}"><title>{escape(tip)}</title></circle>'
+        place = f'cx="{x(u):.1f}" cy="{y(v):.1f}" r="{size:.1f}"'
+        body += f'<circle class="kernel {g.phase}" {place}><title>{escape(tip)}</title></circle>'
     return _svg(f"Roofline of {row.chip.title}", body)

@@ -94,7 +94,7 @@ def _findings(made: Plan) -> dict[str, Any]:
     return {"checked": made.findings_of, "by_severity": counts, "findings": places}
 
 
-_STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_STEPS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def short(value: float, unit: str = "") -> str:

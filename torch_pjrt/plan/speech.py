@@ -42,7 +42,9 @@ class Block(nn.Module):
         self.up, self.down = Linear(size, 4 * size), Linear(4 * size, size)
         self.norm1, self.norm2 = Norm(size, "gpt2"), Norm(size, "gpt2")
 
-    def forward(self, x: Tensor, audio: Tensor | None = None, caches: tuple[Tensor, ...] = (), causal: bool = False) -> Tensor:
+    def forward(
+        self, x: Tensor, audio: Tensor | None = None, caches: tuple[Tensor, ...] = (), causal: bool = False
+    ) -> Tensor:
         """caches, when decoding: keys and values of the text so far, and of the audio; each [B, heads, length, E]."""
         q, k, v = (self._heads(t) for t in self.qkv(self.norm1(x)).chunk(3, -1))
         if caches:

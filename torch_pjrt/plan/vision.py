@@ -103,7 +103,11 @@ class Cross(nn.Module):
         self.heads = heads
         self.norm, self.enter, self.leave = nn.GroupNorm(32, size), Linear(size, size), Linear(size, size)
         self.qkv, self.out1 = Linear(size, 3 * size, bias=False), Linear(size, size)
-        self.q, self.kv, self.out2 = Linear(size, size, bias=False), Linear(text, 2 * size, bias=False), Linear(size, size)
+        self.q, self.kv, self.out2 = (
+            Linear(size, size, bias=False),
+            Linear(text, 2 * size, bias=False),
+            Linear(size, size),
+        )
         self.up, self.down = Linear(size, 8 * size), Linear(4 * size, size)
         self.norms = nn.ModuleList(nn.LayerNorm(size) for _ in range(3))
 

@@ -20,9 +20,9 @@ from torch_pjrt.plan.workload import ModelError, Workload
 
 @dataclass(slots=True)
 class Work:
-    """Sizes in bytes and operations, for the whole batch. weights, states: as stored; compute: weights in the dtype computed in.
+    """Sizes in bytes and operations, for the whole batch. weights, states: as stored.
 
-    reduced: bytes that tensor parallelism sums over chips in a forward pass, were it to be used.
+    compute: weights in the dtype computed in; reduced: bytes that tensor parallelism would sum over chips.
     """
 
     name: str
@@ -82,6 +82,8 @@ def of(subject: Subject, workload: Workload) -> Work:
     if workload.recompute:
         _recomputed(work, subject, workload)
     _reduced(work, subject)
+    if workload.accumulate > 1:
+        _accumulated(work, workload.accumulate)
     if read.unknown_loops:
         work.notes.append("a loop whose length is not known before it runs is counted as one turn")
     work.seconds = time.perf_counter() - begin
@@ -150,7 +152,9 @@ def _recomputed(work: Work, subject: Subject, workload: Workload) -> None:
         raise ModelError(f"--recompute needs a model whose blocks are known; {subject.name} is not built in")
     one = _read(subject.shorter(), workload)
     gradients = sum(
-        torch.Size(i.size).numel() * i.dtype.itemsize for i in one.inputs if i.kind == "parameter" and i.dtype is not None
+        torch.Size(i.size).numel() * i.dtype.itemsize
+        for i in one.inputs
+        if i.kind == "parameter" and i.dtype is not None
     )
     kept = subject.units * subject.hidden * workload.compute_dtype.itemsize * (subject.layers - 1)
     work.activations = min(work.activations, max(0.0, one.peak - gradients) + kept)
@@ -167,6 +171,16 @@ def _recomputed(work: Work, subject: Subject, workload: Workload) -> None:
             )
     work.groups += again
     work.notes.append("recompute: every block's forward pass runs again in the backward pass; only its input is kept")
+
+
+def _accumulated(work: Work, parts: int) -> None:
+    """What is recorded is one part; all but the optimizer runs for each."""
+    for g in work.groups:
+        if g.phase != "optimizer":
+            g.count *= parts
+    work.units *= parts
+    work.reduced *= parts
+    work.reduces *= parts
 
 
 def _key(g: Group) -> tuple[Any, ...]:

@@ -32,6 +32,7 @@ class MissingExtraError(PlanError):
 class Workload:
     """One step, and how many. batch: sequences or images over all chips; master: dtype in which training keeps weights.
 
+    accumulate: parts in which training takes the batch one after the other before it steps.
     quantity: units to process in all; deadline: seconds for those; latency: seconds for one step.
     """
 
@@ -41,6 +42,7 @@ class Workload:
     dtype: str = "bfloat16"
     master: str = "float32"
     recompute: bool = False
+    accumulate: int = 1
     quantity: float | None = None
     deadline: float | None = None
     latency: float | None = None
@@ -53,10 +55,19 @@ class Workload:
         for name in ("batch", "sequence"):
             if getattr(self, name) < 1:
                 raise PlanError(f"--{name} must be at least 1, not {getattr(self, name)}")
+        if self.accumulate < 1 or self.batch % self.accumulate:
+            raise PlanError(f"--accumulate must divide --batch {self.batch}, and {self.accumulate} does not")
+        if self.accumulate > 1 and self.kind != "train":
+            raise PlanError("--accumulate is for --workload train")
         for name in ("quantity", "deadline", "latency"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise PlanError(f"the {name} must be more than 0, not {value:g}")
+
+    @property
+    def together(self) -> int:
+        """Sequences, images or samples that are taken at once."""
+        return self.batch // self.accumulate
 
     @property
     def compute_dtype(self) -> torch.dtype:

@@ -27,6 +27,8 @@ def show(made: Plan, console: Console) -> None:
     console.print(_table(made))
     console.width = width
     for row in made.rows:
+        if ":" in row.compiles:
+            console.print(f"{row.chip.name}: {row.compiles}", markup=False)
         if row.reason:
             console.print(f"{row.chip.name}: {row.reason}", markup=False)
     console.print()
@@ -71,12 +73,21 @@ def _table(made: Plan) -> Table:
 def _cells(r: Estimate, run: bool) -> list[str]:
     used = f"{r.memory.total / r.memory.capacity:.0%}" if r.memory and r.memory.capacity else "?"
     if r.step is None or r.layout is None:
-        return [r.chip.name, "", "does not fit", used, *[""] * (7 if run else 5), "memory size", r.compiles, ""]
+        return [
+            r.chip.name,
+            "",
+            "does not fit",
+            used,
+            *[""] * (7 if run else 5),
+            "memory size",
+            r.compiles.split(":")[0],
+            "",
+        ]
     cells = [r.chip.name, str(r.layout.chips), r.layout.text, used, _span(r.step, seconds), _span(r.rate, short)]
     cells += [_span(r.cost, money), _span(r.cost_allocated, money)]
     cells += [_span(r.run_cost, money), _span(r.run_seconds, seconds)] if run else []
     method = "" if r.method == "roofline" else f" ({r.method})"
-    return [*cells, _span(r.energy, short), r.limit + method, r.compiles, "; ".join(r.standing)]
+    return [*cells, _span(r.energy, short), r.limit + method, r.compiles.split(":")[0], "; ".join(r.standing)]
 
 
 def _span(value: Range | None, form: object) -> str:

@@ -34,6 +34,7 @@ class Plan:
     findings_of: str = ""
     chosen: str = ""
     notes: list[str] = field(default_factory=list)
+    listed: list[Price] = field(default_factory=list)
 
 
 def plan(
@@ -48,7 +49,8 @@ def plan(
     progress: Callable[[str], None] = lambda name: None,
 ) -> Plan:
     """Estimate every chip and compare."""
-    made = Plan(work, [], assumed, ownership, count)
+    made = Plan(work, [], assumed, ownership, count, listed=list(prices))
+    made.notes.append(f"of several {ownership} prices of a chip the lowest is taken; all of them are in the JSON")
     for chip in chips:
         progress(chip.name)
         row = estimate.for_chip(work, chip, assumed, count)

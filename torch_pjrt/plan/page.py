@@ -21,11 +21,13 @@ _STYLE = """
   --m1: light-dark(#b06000, #fdd663); --m2: light-dark(#137333, #81c995); --m3: light-dark(#7b1fa2, #d7aefb);
   --m4: light-dark(#00677d, #78d9ec); }
 * { box-sizing: border-box; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 80rem; margin: 1.5rem auto; padding: 0 1rem; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 96rem; margin: 1.5rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2rem; border-bottom: 1px solid var(--line); }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .35rem .7rem .35rem 0; vertical-align: top; border-bottom: 1px solid var(--line); }
-td.l { min-width: 9rem; } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.l { min-width: 9rem; }
+#chips th:first-child { min-width: 8rem; position: sticky; left: 0; background: Canvas; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 th button { all: unset; cursor: pointer; font-weight: 600; } th button:focus-visible { outline: 2px solid var(--a); }
 th[aria-sort=ascending] button::after { content: " \\2191"; } th[aria-sort=descending] button::after { content: " \\2193"; }
 .range { display: block; font-size: .8em; opacity: .8; } .no { opacity: .75; } .note { font-size: .9em; opacity: .85; }

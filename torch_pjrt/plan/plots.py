@@ -123,7 +123,7 @@ def memory_bars(made: Plan) -> str:
             at += width
         over = "" if r.memory.fits else " (too large)"
         shown = f"{r.memory.total / 1e9:,.0f} of {r.memory.capacity / 1e9:,.0f} GB{over}"
-        out.append(f'<text class="small" x="{at + 5:.1f}" y="{y + 12}">{shown}</text>')
+        out.append(f'<text class="small" x="{max(at, 150 + scale) + 5:.1f}" y="{y + 12}">{shown}</text>')
     for share, kind in ((1.0, "full"), (made.assumed.low("memory"), "usable")):
         x = 150 + share * scale
         out.append(f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{top - 6}" y2="{height - 22}"/>')
@@ -141,7 +141,8 @@ def roofline(made: Plan, row: Estimate, assumed: Assumptions) -> str:
     )[:40]
     if not peak or not rate or not kernels:
         return "<p>No kernel with products, or the chip's rates are not known.</p>"
-    x = _Log([*(g.flops / g.bytes for g in kernels), peak / rate], LEFT, W - RIGHT)
+    knees = [peak * a / (rate * b) for a, b in ((1, 1), (assumed.low("matmul"), assumed.low("bandwidth")))]
+    x = _Log([*(g.flops / g.bytes for g in kernels), *(k / 3 for k in knees)], LEFT, W - RIGHT)
     lows = [min(peak * assumed.low("matmul"), g.flops / g.bytes * rate * assumed.low("bandwidth")) for g in kernels]
     y = _Log([*lows, peak * 1.1], H - BOTTOM, TOP)
     body = _frame(x, y, "operations for each byte of memory traffic", "operations a second", short, short)

@@ -35,7 +35,7 @@ def as_dict(made: Plan) -> dict[str, Any]:
             "notes": work.notes,
         },
         "ownership": made.ownership,
-        "chips": [_row(r) for r in made.rows],
+        "chips": [{**_row(r), "prices": [asdict(p) for p in made.listed if p.chip == r.chip.name]} for r in made.rows],
         "cheapest": made.cheapest,
         "within_error_bar_of_cheapest": made.near_cheapest,
         "fastest": made.fastest,

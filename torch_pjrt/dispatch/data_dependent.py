@@ -58,11 +58,15 @@ def dynamic(name: str) -> Callable[..., Any]:
 
 def dynamic_out(name: str, overload: OpOverload) -> Callable[..., Any]:
     """The out= kernel of a row with dynamic=True: its result, copied to outputs that are given its size."""
+    from torch_pjrt.dispatch.kernels import refuse_shared
+
     schema = schema_of(overload)
     names = [schema.arguments[i].name for i in schema.writes]
 
     def run(*args: Any, **kwargs: Any) -> Any:
         targets = [kwargs.pop(n) for n in names]
+        for target in targets:
+            refuse_shared(overload._schema.name, target, (*args, *kwargs.values()))
         found = dynamic(name)(*args, **kwargs)
         for target, result in zip(targets, found if isinstance(found, tuple) else (found,), strict=True):
             target.resize_(result.shape)

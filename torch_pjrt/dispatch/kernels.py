@@ -6,7 +6,7 @@ Owns the last steps of every op: record, make result tensors, write back. dispat
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -14,11 +14,12 @@ from torch._ops import OpOverload
 
 from torch_pjrt.dispatch.bind import Binder, Operand
 from torch_pjrt.dispatch.fused import recorder
-from torch_pjrt.errors import DeviceMismatchError, InvalidOperandError
+from torch_pjrt.errors import DeviceMismatchError, InvalidOperandError, OverlappingWriteError
 from torch_pjrt.ops.metadata import infer
 from torch_pjrt.ops.registry import Row
 from torch_pjrt.ops.schema import Kind, schema_of
 from torch_pjrt.program.program import OutSpec, Template
+from torch_pjrt.tensor.layout import has_overlap
 from torch_pjrt.tensor.mutate import aval_of_out, write_value
 from torch_pjrt.tensor.random import state_of, take
 from torch_pjrt.tensor.storage import Value, aval_of_tensor, empty, make_tensor
@@ -169,6 +170,8 @@ def out_variant(op: OpOverload, kernel: RowKernel) -> Kernel:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         targets = [kwargs.pop(n) for n in names]
+        for target in targets:
+            refuse_shared(op._schema.name, target, (*args, *kwargs.values()))
         template, outs = step(args, kwargs)
         dtypes = tuple(t.dtype for t in targets)
         if (template.id, dtypes) not in accepted:
@@ -191,8 +194,55 @@ def resize(target: torch.Tensor, out: OutSpec) -> None:
         target.as_strided_(out.size, out.stride)
 
 
+# Operators whose output may not share memory with an operand even when both are the same elements.
+UNSHARED = frozenset(f"aten::{n}" for n in ("cat", "gather", "index_select", "kthvalue", "masked_select", "take"))
+
+
+def refuse_shared(name: str, target: torch.Tensor, operands: Iterable[Any]) -> None:
+    """Refuse an out= argument that shares memory with an operand, as torch does: in part, or at all for some operators."""
+    if has_overlap(tuple(target.shape), target.stride()):
+        raise OverlappingWriteError(
+            f"unsupported operation: more than one element of the written-to tensor of {name.removeprefix('aten::')} refers "
+            "to a single memory location",
+            todo="Clone the output before the call.",
+        )
+    for operand in operands:
+        if isinstance(operand, (list, tuple)):
+            refuse_shared(name, target, operand)
+        elif isinstance(operand, torch.Tensor):
+            if operand is not target and not _ranges_meet(target, operand):
+                continue
+            same = (target.storage_offset(), target.shape, target.stride()) == (
+                operand.storage_offset(), operand.shape, operand.stride())  # fmt: skip
+            if name in UNSHARED or not same and target.is_contiguous() and operand.is_contiguous():
+                raise OverlappingWriteError(
+                    f"unsupported operation: some elements of the input tensor and the written-to tensor of "
+                    f"{name.removeprefix('aten::')} refer to a single memory location",
+                    todo="Clone the input before the call.",
+                )
+
+
+def _ranges_meet(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors of one storage reach into each other's stretch of it."""
+    if a.device != b.device or 0 in (a.numel(), b.numel()):
+        return False
+    if a.untyped_storage().data_ptr() != b.untyped_storage().data_ptr():
+        return False
+    (low, high), (first, last) = (
+        (t.storage_offset() * t.element_size(), (t.storage_offset() + 1 + sum(
+            (n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))) * t.element_size())
+        for t in (a, b))  # fmt: skip
+    return low < last and first < high
+
+
+# Overloads that take outputs of the result's dtype only, which their meta kernels do not say.
+SAME_DTYPE = frozenset(("aten::complex.out", "aten::polar.out", "aten::aminmax.out"))
+
+
 def _ask_torch(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], outs: dict[str, torch.Tensor]) -> None:
     """Let torch's meta kernel refuse outputs of another dtype than the result's, where it does."""
+    if op.name() in SAME_DTYPE:
+        raise InvalidOperandError(f"{op.name()}: Expected out tensor to have the dtype of the result")
     try:
         infer(op, args, {**kwargs, **outs})
     except NotImplementedError:

@@ -6,6 +6,7 @@ An overload that gets nothing here is served by torch's composite kernel, or by 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch._ops import OpOverload
 from torch_pjrt.dispatch import attention, data_dependent, foreach, internal, special, views
 from torch_pjrt.dispatch.bits import left_to_us, resolving
 from torch_pjrt.dispatch.kernels import RowKernel, functional, inplace, out_variant
+from torch_pjrt.ops.refusals import AT_CALL
 from torch_pjrt.ops.registry import Row, load_rows
 from torch_pjrt.ops.schema import RENAMED_TWINS, find_overload, functional_twin, schema_of
 
@@ -58,7 +60,19 @@ def _register_row(library: torch.library.Library, row: Row, taken: set[str]) -> 
         run = make(overload, kernel) if schema.writes else functional(kernel)
         if left_to_us(overload.name()):
             run = resolving(overload, run)
+        if name in AT_CALL:
+            run = _checking(AT_CALL[name], run)
         library.impl(name.removeprefix("aten::").removesuffix(".default"), run, "PrivateUse1")
+
+
+def _checking(check: Callable[..., None], kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel, after a check of the call's numbers."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        check(*args, **kwargs)
+        return kernel(*args, **kwargs)
+
+    return run
 
 
 def fill() -> None:

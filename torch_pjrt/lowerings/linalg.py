@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from torch_pjrt.lowerings.arrays import Array, broadcast_to, constant, iota, is_complex, wrap_dim
+from torch_pjrt.lowerings.arrays import Array, as_dtype, broadcast_to, constant, iota, is_complex, opmath, wrap_dim
 from torch_pjrt.ops.registry import Promote, row
 
 Out = tuple[tuple[tuple[int, ...], np.dtype], ...]
@@ -193,6 +193,8 @@ def linalg_matrix_exp(self: Array) -> Array:
     """exp of square matrices: scaling, the (13, 13) Pade approximant, squaring."""
     if self.size == 0 or self.shape[-1] == 0:
         return self
+    if opmath(self.dtype) != self.dtype:
+        return as_dtype(linalg_matrix_exp(as_dtype(self, opmath(self.dtype))), self.dtype)
     norm = lax.reduce_max(lax.reduce_sum(lax.abs(self), (self.ndim - 2,)), tuple(range(self.ndim - 1)))
     ratio = lax.log(lax.max(lax.div(norm, constant(_THETA, norm)), constant(1, norm)))
     squarings = lax.ceil(lax.div(ratio, constant(np.log(2), norm)))

@@ -34,6 +34,7 @@ def _batch_norm_eval(op: Any) -> Any:
         results = list(op(*args, **kwargs))
         names = [a.name for a in op._schema.arguments]
         training = dict(zip(names, args), **kwargs).get("training", False)  # noqa: B905 - defaults are left out
+        results[0] = results[0].contiguous(memory_format=suggest_memory_format(args[0]))
         if not training:
             results[1:3] = [r.new_empty(0) for r in results[1:3]]
         return tuple(results)
@@ -265,6 +266,14 @@ for _name in ("max", "min", "argmax", "argmin", "aminmax"):
     meta_override(f"aten::{_name}.default")(_refuse_empty(getattr(torch.ops.aten, _name).default))
 
 
+def suggest_memory_format(x: Tensor) -> torch.memory_format:
+    """The format that torch's kernels give a result like x: channels_last if x is so, else row-major."""
+    kinds = {4: torch.channels_last, 5: torch.channels_last_3d}
+    kind = kinds.get(x.dim())
+    plain = x.is_contiguous() or kind is None or not x.is_contiguous(memory_format=kind)
+    return torch.contiguous_format if plain or kind is None else kind
+
+
 def column_major(x: Tensor) -> Tensor:
     """An empty tensor of x's shape whose matrices are stored by columns, as LAPACK leaves them."""
     return torch.empty_like(x.mT, memory_format=torch.contiguous_format).mT
@@ -294,8 +303,11 @@ def nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
 def max_unpool2d(self: Tensor, indices: Tensor, output_size: list[int]) -> Tensor:
     """In self's memory format."""
     out = torch.ops.aten.max_unpool2d.default(self, indices, output_size)
-    like = self if self.dim() == 4 else self.unsqueeze(0)
-    channels_last = (
-        self.dim() == 4 and like.is_contiguous(memory_format=torch.channels_last) and not like.is_contiguous()
-    )
-    return out.contiguous(memory_format=torch.channels_last) if channels_last else out
+    return out.contiguous(memory_format=suggest_memory_format(self))
+
+
+@meta_override("aten::multilabel_margin_loss_forward.default")
+def multilabel_margin_loss_forward(self: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+    """One number for one sample, reduced or not; and the targets' mask."""
+    whole = reduction != 0 or target.dim() <= 1
+    return self.new_empty(() if whole else target.shape[:1]), self.new_empty(target.shape)

@@ -12,6 +12,9 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 
+from torch_pjrt.errors import InvalidOperandError
+from torch_pjrt.ops.refusals import CHECKS
+
 Meta = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 
 # Overloads whose meta kernel is missing or wrong: name -> function of the (meta) arguments giving meta tensors.
@@ -55,7 +58,13 @@ def infer(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
         if "device" in meta_kwargs or any(a.name == "device" for a in op._schema.arguments):
             meta_kwargs["device"] = torch.device("meta")
             meta_kwargs.pop("pin_memory", None)
-        result = OVERRIDES.get(f"{op._schema.name}.{op._overloadname}", op)(*meta_args, **meta_kwargs)
+        check = CHECKS.get(f"{op._schema.name}.{op._overloadname}")
+        if check is not None:
+            check(*meta_args, **meta_kwargs)
+        try:
+            result = OVERRIDES.get(f"{op._schema.name}.{op._overloadname}", op)(*meta_args, **meta_kwargs)
+        except AssertionError as error:  # how some meta kernels refuse operands
+            raise InvalidOperandError(str(error) or f"{op._schema.name} does not accept these operands") from error
     results = list(result) if isinstance(result, (tuple, list)) else [result]
     if len(results) < len(op._schema.returns):
         results = _placed(op, args, kwargs, results)

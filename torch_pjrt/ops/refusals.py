@@ -1,0 +1,100 @@
+"""What torch's CPU kernels refuse and its meta kernels let through: checks on shapes, dtypes and static arguments.
+
+Run once per template (ops/metadata.py), so they cost nothing later. Checks on numbers, which are not part of a template,
+are in AT_CALL and run at every call of the few overloads that have one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torch_pjrt.errors import InvalidOperandError
+
+CHECKS: dict[str, Callable[..., None]] = {}
+AT_CALL: dict[str, Callable[..., None]] = {}
+
+
+def refuses(*names: str, table: dict[str, Callable[..., None]] = CHECKS) -> Callable[[Any], Any]:
+    """Decorator: the function raises for calls of these overloads ("x.default") that torch would refuse."""
+
+    def register(fn: Any) -> Any:
+        for name in names:
+            table[f"aten::{name}"] = fn
+        return fn
+
+    return register
+
+
+def _refuse(unless: bool, what: str) -> None:
+    if not unless:
+        raise InvalidOperandError(what)
+
+
+@refuses("complex.default", "polar.default")
+def same_floats(a: torch.Tensor, b: torch.Tensor) -> None:
+    _refuse(
+        a.is_floating_point() and b.is_floating_point(),
+        f"Expected both inputs to be floats but got {a.dtype} and {b.dtype}",
+    )
+    _refuse(
+        a.dtype == b.dtype,
+        f"Expected object of scalar type {a.dtype} but got scalar type {b.dtype} for second argument",
+    )
+
+
+@refuses("masked_scatter.default", "masked_select.default")
+def bool_mask(self: torch.Tensor, mask: torch.Tensor, *rest: Any) -> None:
+    _refuse(mask.dtype == torch.bool, f"expected a boolean mask, but got {mask.dtype}")
+
+
+@refuses("as_strided_scatter.default")
+def inside_storage(
+    self: torch.Tensor, src: torch.Tensor, size: Any, stride: Any, storage_offset: int | None = None
+) -> None:
+    last = (storage_offset or 0) + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    _refuse(0 in tuple(size) or last < self.numel(), f"size {list(size)} and strides {list(stride)} are out of bounds")
+
+
+@refuses("convolution.default", "convolution_overrideable.default")
+def convolution(
+    input: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, *rest: Any
+) -> None:
+    _refuse(all(p >= 0 for p in padding), f"negative padding is not supported: {list(padding)}")
+    _refuse(all(d > 0 for d in dilation), f"dilation should be greater than zero: {list(dilation)}")
+    _refuse(all(s > 0 for s in stride), f"non-positive stride is not supported: {list(stride)}")
+
+
+@refuses("index_add.default")
+def index_add(self: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, **kwargs: Any) -> None:
+    ours, theirs = list(self.shape), list(source.shape)
+    at = dim % max(self.dim(), 1)
+    same = len(ours) == len(theirs) and ours[:at] + ours[at + 1 :] == theirs[:at] + theirs[at + 1 :]
+    _refuse(same or self.dim() == 0, f"source shape {theirs} must match self shape {ours} but for dim {dim}")
+
+
+@refuses("multinomial.default")
+def multinomial(self: torch.Tensor, num_samples: int, replacement: bool = False, **kwargs: Any) -> None:
+    _refuse(self.is_floating_point(), f"multinomial only supports floating-point dtypes for input, got: {self.dtype}")
+    _refuse(0 < self.dim() <= 2, "prob_dist must be 1 or 2 dim")
+    _refuse(num_samples > 0, "cannot sample n_sample <= 0 samples")
+    _refuse(replacement or num_samples <= self.shape[-1], "cannot sample more than there are without replacement")
+
+
+@refuses("_histogramdd_from_bin_cts.default", "_histogramdd_bin_edges.default")
+def histogramdd(self: torch.Tensor, bins: Any, **kwargs: Any) -> None:
+    right = len(bins) == self.shape[-1]
+    _refuse(right, "histogramdd: The size of bins must be equal to the innermost dimension of the input.")
+
+
+@refuses("bucketize.Tensor", "bucketize.Scalar")
+def bucketize(self: Any, boundaries: torch.Tensor, **kwargs: Any) -> None:
+    _refuse(boundaries.dim() == 1, f"boundaries tensor must be 1 dimension, but got dim({boundaries.dim()})")
+
+
+@refuses("uniform_.default", table=AT_CALL)
+def uniform_(self: torch.Tensor, from_: float = 0.0, to: float = 1.0, **kwargs: Any) -> None:
+    low, high = kwargs.get("from", from_), to
+    _refuse(low <= high, f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}")

@@ -222,3 +222,30 @@ def test_measuring_here(tmp_path: pathlib.Path) -> None:
     assert entry["model"] == "tiny" and 0 < entry["low"] <= entry["seconds"] <= entry["high"]
     kept.write_text("{}")
     assert plan("--calibration", str(kept)).exit_code == 2
+
+
+def test_compilers_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = plan("--compile", "--chips", "trn2,mi300x", "--json", "--workload", "prefill")
+    assert done.exit_code == 0, done.output
+    trn2, mi300x = json.loads(done.stdout)["chips"][::1]
+    assert {trn2["chip"]: trn2["compiles"].split(":")[0], mi300x["chip"]: mi300x["compiles"].split(":")[0]} == {
+        "trn2": "lint-clean",
+        "mi300x": "not checked",
+    }
+
+
+@pytest.mark.parametrize("kind", ["train", "prefill"])
+def test_a_configuration_of_transformers(kind: str, tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("transformers")
+    sizes = {
+        "num_hidden_layers": 1,
+        "hidden_size": 32,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "vocab_size": 99,
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "bert", "architectures": ["BertForMaskedLM"], **sizes}))
+    done = plan("--json", "--chips", "h100", "--workload", kind, "--sequence", "64", base=["--model", str(path)])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["work"]["matmul_flops"] > 0

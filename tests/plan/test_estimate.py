@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from torch_pjrt import aot
 from torch_pjrt.plan import compare, estimate, families, work
 from torch_pjrt.plan.assumptions import Assumptions
 from torch_pjrt.plan.calibration import Calibration, Entry
@@ -186,3 +187,13 @@ def test_all_packaged_chips_are_planned() -> None:
     count = work.of(families.subject("gpt2", load), load)
     plan = compare.plan(count, list(chips().values()), [], Assumptions())
     assert all(r.step is not None for r in plan.rows)
+
+
+@pytest.mark.parametrize("kind", ["train", "prefill"])
+def test_flops_of_a_model_against_the_compiler(kind: str) -> None:
+    load = Workload(kind, batch=4, sequence=128)
+    subject = families.subject("tiny", load)
+    count = work.of(subject, load)
+    report = aot.compile(subject.model, subject.args, mode="train" if kind == "train" else "infer")
+    assert report.cost.flops is not None
+    assert count.flops + count.vector == pytest.approx(report.cost.flops, rel=0.08)

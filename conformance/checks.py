@@ -334,7 +334,8 @@ def _narrowed(result: Any, dtype: torch.dtype) -> Any:
     """Floats of another width back in the dtype under test."""
 
     def one(x: Any) -> Any:
-        return x.to(dtype) if isinstance(x, torch.Tensor) and x.dtype == _wider(dtype) else x
+        narrow = {_wider(d): d for d in (dtype, torch.complex64)}
+        return x.to(narrow[x.dtype]) if isinstance(x, torch.Tensor) and x.dtype in narrow else x
 
     return torch.utils._pytree.tree_map(one, result)
 

@@ -20,8 +20,11 @@ EMPTY = frozenset("empty empty_like empty_permuted empty_strided new_empty new_e
 UNDEFINED_VALUES = RANDOM | EMPTY
 
 # Results of a size that depends on values are prefixes of padded ones, so that programs do not depend on the count; torch
-# stores these by columns, which a prefix cannot be.
-UNLIKE_STRIDES = frozenset("nonzero argwhere".split())
+# stores these by columns, which a prefix cannot be. lstsq's solution is a part of LAPACK's work buffer on the CPU, and the
+# CPU's choice of an attention kernel decides the strides of the result.
+UNLIKE_STRIDES = frozenset(
+    "nonzero argwhere linalg.lstsq linalg.lstsq.grad_oriented nn.functional.scaled_dot_product_attention".split()
+)
 
 # Operands that torch wants on the CPU: which of the arguments.
 HOST_OPERANDS = {"tensor_split": (1,)}

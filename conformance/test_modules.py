@@ -72,7 +72,8 @@ def _check(info: Any, dtype: torch.dtype) -> Outcome:
                 given = (tuple(sample.forward_input.args), dict(sample.forward_input.kwargs))
                 if info.is_lazy:
                     module(*on_cpu(given)[0], **on_cpu(given)[1])
-XX if training else 'evaluation'}, {sample.desc or 'default'})",
+                yield Job(
+                    f"{index} ({'training' if training else 'evaluation'}, {sample.desc or 'default'})",
                     given,
                     _run(module, on_cpu, dtype, "cpu", given),
                     _run(module, on_device, dtype, DEVICE, given),

@@ -180,17 +180,24 @@ def out_variant(op: OpOverload, kernel: RowKernel) -> Kernel:
             accepted.add((template.id, dtypes))
         for target, out, value in zip(targets, template.outs, outs, strict=True):
             if target.shape != out.size:
-                resize(target, out)
+                resize(op, target, out, args, kwargs)
             store(target, out, value, op._schema.name)
         return targets[0] if len(targets) == 1 else tuple(targets)
 
     return run
 
 
-def resize(target: torch.Tensor, out: OutSpec) -> None:
-    """Give an out= argument a result's size, and its strides if they are not row-major, as torch does."""
+def resize(op: OpOverload, target: torch.Tensor, out: OutSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Give an out= argument a result's size; and strides that are not row-major where torch's own out= kernel gives them."""
     target.resize_(out.size)
-    if target.stride() != out.stride:
+    if target.stride() == out.stride or len(schema_of(op).writes) != 1:
+        return
+    name = schema_of(op).arguments[schema_of(op).writes[0]].name
+    try:
+        meta = infer(op, args, {**kwargs, name: torch.empty(0, dtype=target.dtype, device="meta")})[0][0]
+    except (NotImplementedError, RuntimeError):
+        return
+    if meta is not None and meta[1] == out.stride:
         target.as_strided_(out.size, out.stride)
 
 

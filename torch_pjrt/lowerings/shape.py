@@ -101,7 +101,7 @@ def rot90(self: Array, k: int, dims: Sequence[int]) -> Array:
     return lax.transpose(lax.rev(self, (first,)), order) if turns == 3 else self
 
 
-@row("_unsafe_view", "_reshape_copy")
+@row("_reshape_copy")
 def reshaped(self: Array, size: Sequence[int], out: Out) -> Array:
     """The same elements in another shape."""
     return lax.reshape(self, out[0][0])

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torch_pjrt.ops.metadata import meta_override
+from torch_pjrt.ops.metadata import OVERRIDES, meta_override
 
 Tensor = torch.Tensor
 
@@ -44,6 +44,9 @@ def _batch_norm_eval(op: Any) -> Any:
 
 for _name in ("native_batch_norm", "_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training"):
     meta_override(f"aten::{_name}.default")(_batch_norm_eval(getattr(torch.ops.aten, _name).default))
+meta_override("aten::_native_batch_norm_legit.no_stats")(
+    _batch_norm_eval(torch.ops.aten._native_batch_norm_legit.no_stats)
+)
 
 
 @meta_override("aten::multi_margin_loss_backward.default", "aten::multilabel_margin_loss_backward.default")
@@ -191,7 +194,7 @@ def batch_norm_train(
     eps: float,
 ) -> tuple[Tensor, ...]:
     """native_batch_norm in training, then the new running statistics."""
-    results = torch.ops.aten.native_batch_norm.default(
+    results = OVERRIDES["aten::native_batch_norm.default"](
         input, weight, bias, running_mean, running_var, True, momentum, eps
     )
     return *results, running_mean.new_empty(running_mean.shape), running_var.new_empty(running_var.shape)
@@ -267,11 +270,16 @@ for _name in ("max", "min", "argmax", "argmin", "aminmax"):
 
 
 def suggest_memory_format(x: Tensor) -> torch.memory_format:
-    """The format that torch's kernels give a result like x: channels_last if x is so, else row-major."""
+    """The format that torch's kernels give a result like x: channels_last if its strides grow that way, else row-major."""
     kinds = {4: torch.channels_last, 5: torch.channels_last_3d}
-    kind = kinds.get(x.dim())
-    plain = x.is_contiguous() or kind is None or not x.is_contiguous(memory_format=kind)
-    return torch.contiguous_format if plain or kind is None else kind
+    if x.dim() not in kinds or x.stride(1) == 0:
+        return torch.contiguous_format
+    least = 0
+    for d in (1, *reversed(range(2, x.dim())), 0):
+        if x.shape[d] == 0 or x.stride(d) < least or (d == 0 and least == x.stride(1)):
+            return torch.contiguous_format
+        least = x.stride(d) * max(x.shape[d], 1)
+    return kinds[x.dim()]
 
 
 def column_major(x: Tensor) -> Tensor:
@@ -311,3 +319,10 @@ def multilabel_margin_loss_forward(self: Tensor, target: Tensor, reduction: int)
     """One number for one sample, reduced or not; and the targets' mask."""
     whole = reduction != 0 or target.dim() <= 1
     return self.new_empty(() if whole else target.shape[:1]), self.new_empty(target.shape)
+
+
+@meta_override("aten::normal.Tensor_Tensor", "aten::normal.Tensor_float", "aten::normal.float_Tensor")
+def normal(mean: Tensor | float, std: Tensor | float, **kwargs: Any) -> Tensor:
+    """Row-major, in the broadcast shape."""
+    tensors = [t for t in (mean, std) if isinstance(t, Tensor)]
+    return tensors[0].new_empty(torch.broadcast_shapes(*(t.shape for t in tensors)))

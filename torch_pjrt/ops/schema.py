@@ -134,9 +134,15 @@ def functional_twin(op: OpOverload) -> OpOverload | None:
         other = schema_of(candidate)
         if other.writes or other.is_view and not schema.is_view:
             continue
-        if _same_arguments(wanted, [(a.name, a.kind) for a in other.arguments]):
+        if _same_arguments(wanted, [(a.name, a.kind) for a in other.arguments]) and _same_lists(op, candidate):
             return candidate
     return None
+
+
+def _same_lists(op: OpOverload, twin: OpOverload) -> bool:
+    """Whether the same arguments are lists: all.dim and all.dims differ in nothing else."""
+    lists = [{a.name: "List[" in str(a.type) for a in each._schema.arguments} for each in (op, twin)]
+    return all(lists[0].get(name, is_list) == is_list for name, is_list in lists[1].items())
 
 
 def _same_arguments(wanted: list[tuple[str, Kind]], got: list[tuple[str, Kind]]) -> bool:

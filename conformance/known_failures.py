@@ -14,6 +14,14 @@ KNOWN_FAILURES: dict[tuple[str, str, str, str], str] = {
     ("*", "to_sparse", "*", "*"): SPARSE,
     ("*", "sparse.sampled_addmm", "*", "*"): SPARSE,
     ("*", "sparse.mm.reduce", "*", "*"): SPARSE,
+    ("out", "nn.functional.linear", "float32", "*"): "of a vector: CPU torch replaces the strides of a strided output",
+    (
+        "out",
+        "normal.number_mean",
+        "float32",
+        "*",
+    ): "CPU torch refuses an empty output here; the device gives it its size",
+    ("out", "linalg.eig", "float32", "*"): "an empty output for eigenvectors is stored by rows, not by columns",
     **{
         (test, op, dtype, "fused"): STATISTICS
         for op in ("native_layer_norm", "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update")

@@ -111,7 +111,12 @@ def find_overload(name: str) -> OpOverload | None:
 
 
 # In-place and out= operators whose functional twin has a name of its own.
-RENAMED_TWINS = {"normal_": "normal_functional", "conj_physical": "_conj_physical", "conj_physical_": "_conj_physical"}
+RENAMED_TWINS = {
+    "normal_": "normal_functional",
+    "conj_physical": "_conj_physical",
+    "conj_physical_": "_conj_physical",
+    "linalg_eigvals": "_linalg_eigvals",
+}
 
 
 @cache

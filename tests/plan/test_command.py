@@ -115,6 +115,13 @@ def test_nothing_is_half_written(tmp_path: pathlib.Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["page.html", "prices.toml"]
 
 
+def test_attention_may_write_its_scores() -> None:
+    words = ("--json", "--chips", "h100", "--workload", "prefill", "--sequence", "512")
+    fused = json.loads(plan(*words).stdout)["work"]["memory_traffic_bytes"]
+    written = json.loads(plan(*words, "--assume", "fused-attention=0").stdout)["work"]["memory_traffic_bytes"]
+    assert written > 2 * fused
+
+
 def test_no_chip_meets_it() -> None:
     assert plan("--latency", "0.000001ms", "--chips", "l4").exit_code == 1
 

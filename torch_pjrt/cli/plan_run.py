@@ -83,7 +83,7 @@ def _run(
     ) as bar:
         task = bar.add_task("recording the model")
         subject = families.subject(model, workload, _reader())
-        counted = work.of(subject, workload)
+        counted = work.of(subject, workload, fused_attention=bool(assumed.high("fused-attention")))
         if measure:
             bar.update(task, description="running it here")
             _measure(subject, workload, counted, assumed, known, kept)
@@ -101,7 +101,7 @@ def _run(
             from torch_pjrt.plan import compiled
 
             bar.update(task, description="compiling")
-            compiled.check(made, families.subject(model, workload, _reader()), workload)
+            compiled.check(made, lambda load: families.subject(model, load, _reader()), workload)
     _migration(made, checked or (subject.source if subject.source.endswith(".py") else None))
     return _report(made, as_json, html, emit, wanted, command, output)
 

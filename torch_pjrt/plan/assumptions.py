@@ -72,7 +72,15 @@ TABLE = (
         1.0,
         "",
         "share of the masked half of causal attention that kernels skip",
-        "an assumption of ours; attention's scores never reach memory",
+        "an assumption of ours",
+    ),
+    Assumption(
+        "fused-attention",
+        1,
+        1,
+        "",
+        "1: attention's scores never reach memory; 0: they do",
+        "1 is a flash kernel, as the published runs have; XLA by itself, which this package uses today, writes them",
     ),
     Assumption(
         "float32-rate", 0.125, 0.5, "of bfloat16", "rate of float32 products", "no float32 peak in the sources read"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import torch
 
 from torch_pjrt.pjrt import targets
@@ -10,12 +13,12 @@ from torch_pjrt.plan.estimate import Estimate
 from torch_pjrt.plan.families import Subject
 from torch_pjrt.plan.workload import Workload
 
+_NOTE = "compiled: one block of the stack, since blocks are equal, with one chip's batch and no sharding of weights"
 
-def check(made: Plan, subject: Subject, workload: Workload) -> None:
-    """Fill in `compiles` of every row whose target has a compiler here. One compile for each target, of one chip's program."""
-    from torch_pjrt import aot
 
-    wanted: dict[str, list[Estimate]] = {}
+def check(made: Plan, subject_of: Callable[[Workload], Subject], workload: Workload) -> None:
+    """Fill in `compiles` of every row whose target has a compiler here: of one block of the stack, with one chip's batch."""
+    wanted: dict[int, dict[str, list[Estimate]]] = {}
     for row in made.rows:
         name = row.chip.target
         if not name or name not in targets.targets():
@@ -24,20 +27,24 @@ def check(made: Plan, subject: Subject, workload: Workload) -> None:
         missing = targets.available(name)
         if missing:
             row.compiles = f"not checked: {missing}"
-        else:
-            wanted.setdefault(name, []).append(row)
-    if not wanted:
-        return
+            continue
+        share = max(1, workload.together // (row.layout.chips if row.layout else workload.together))
+        wanted.setdefault(share, {}).setdefault(name, []).append(row)
+    for share, rows in wanted.items():
+        _compile(made, subject_of(replace(workload, batch=share, accumulate=1)), workload, rows)
+
+
+def _compile(made: Plan, subject: Subject, workload: Workload, rows: dict[str, list[Estimate]]) -> None:
+    from torch_pjrt import aot
+
     mode = "train" if workload.kind == "train" else "infer"
     small = subject.shorter() if subject.shorter is not None else subject
-    if small is not subject:
-        made.notes.append(
-            "compiled with one block of the stack, since all blocks are equal; memory is the plan's own estimate"
-        )
+    if small is not subject and _NOTE not in made.notes:
+        made.notes.append(_NOTE)
     if isinstance(small.model, torch.nn.Module):
         small.model.train(mode == "train")
     reports = aot.compile_all(
-        small.model, small.args, small.kwargs, targets_=list(wanted), mode=mode, optimizer=small.optimizer
+        small.model, small.args, small.kwargs, targets_=list(rows), mode=mode, optimizer=small.optimizer
     )
     for report in reports:
         text = report.verdict
@@ -47,5 +54,5 @@ def check(made: Plan, subject: Subject, workload: Workload) -> None:
             text += f": {report.error.splitlines()[0][:120]}"
         elif report.findings:
             text += ": " + ", ".join(sorted({f.rule for f in report.findings}))
-        for row in wanted[report.target]:
+        for row in rows[report.target]:
             row.compiles = text

@@ -65,10 +65,13 @@ class Work:
         return sum(g.count for g in self.groups)
 
 
-def of(subject: Subject, workload: Workload) -> Work:
-    """Record the model and count. Raises ModelError with what stood in the way."""
+def of(subject: Subject, workload: Workload, *, fused_attention: bool = True) -> Work:
+    """Record the model and count. Raises ModelError with what stood in the way.
+
+    fused_attention: attention's scores never reach memory, as with a flash kernel.
+    """
     begin = time.perf_counter()
-    read = _read(subject, workload)
+    read = _read(subject, workload, fused_attention)
     work = Work(subject.name, workload, subject.unit, subject.units, fusion.merged(read.groups), layers=subject.layers)
     _stored(work, read.inputs, workload)
     work.cache = subject.cache_bytes
@@ -80,7 +83,7 @@ def of(subject: Subject, workload: Workload) -> Work:
     if workload.dtype == "float8":
         _eight_bits(work)
     if workload.recompute:
-        _recomputed(work, subject, workload)
+        _recomputed(work, subject, workload, fused_attention)
     _reduced(work, subject)
     if workload.accumulate > 1:
         _accumulated(work, workload.accumulate)
@@ -98,7 +101,7 @@ class _Reading:
     unknown_loops: bool
 
 
-def _read(subject: Subject, workload: Workload) -> _Reading:
+def _read(subject: Subject, workload: Workload, fused_attention: bool) -> _Reading:
     train = workload.kind == "train"
     if isinstance(subject.model, torch.nn.Module):
         subject.model.train(train)
@@ -106,7 +109,7 @@ def _read(subject: Subject, workload: Workload) -> _Reading:
         traced = trace(subject.model, subject.args, subject.kwargs, train=train, optimizer=subject.optimizer)
     except Exception as error:
         raise ModelError(f"{subject.name} cannot be recorded: {type(error).__name__}: {error}") from error
-    made = graph.of_traced(traced)
+    made = graph.of_traced(traced, fused_attention=fused_attention)
     fused = fusion.Fusion(made)
     unknown = any(n.trips_unknown for n in made.nodes)
     return _Reading(fused.groups(), fused.peak_bytes(), traced.inputs, unknown)
@@ -144,13 +147,13 @@ def _eight_bits(work: Work) -> None:
     work.notes.append("float8: products of weights at the float8 rate, attention and activations in bfloat16")
 
 
-def _recomputed(work: Work, subject: Subject, workload: Workload) -> None:
+def _recomputed(work: Work, subject: Subject, workload: Workload, fused_attention: bool) -> None:
     """Keep only what enters each block: forward kernels run twice, and one block's activations are alive."""
     if workload.kind != "train":
         return
     if subject.shorter is None:
         raise ModelError(f"--recompute needs a model whose blocks are known; {subject.name} is not built in")
-    one = _read(subject.shorter(), workload)
+    one = _read(subject.shorter(), workload, fused_attention)
     gradients = sum(
         torch.Size(i.size).numel() * i.dtype.itemsize
         for i in one.inputs

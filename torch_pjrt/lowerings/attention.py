@@ -92,8 +92,8 @@ def attention(
     divisor = lax.select(empty, lax.full_like(total, 1), total)
     if dropout_p:
         weights = lax.mul(weights, as_dtype(_mask(rng, dropout_p, weights.shape), weights.dtype))
-    weights = lax.div(weights, _last(divisor, weights))
     output = _dot(as_dtype(weights, value.dtype), value, VALUES, precision)
+    output = lax.div(output, _last(divisor, output))  # after the product: L x E divisions instead of L x S
     words = lax.bitcast_convert_type(lax.reshape(rng, (2, 2)), np.int64)
     seed, offset = (lax.index_in_dim(words, i, 0, False) for i in (0, 1))
     wide = opmath(query.dtype)

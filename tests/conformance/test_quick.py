@@ -43,4 +43,11 @@ def test_quick(test: str, op: str, record_property: Any) -> None:
         pytest.skip("has no gradient")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        verdict(test, op, "float32", "fused", lambda: getattr(checks, test)(info, torch.float32, limit=LIMIT), record_property)
+        verdict(
+            test,
+            op,
+            "float32",
+            "fused",
+            lambda: getattr(checks, test)(info, torch.float32, limit=LIMIT),
+            record_property,
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import resource
 
+import pytest
 import torch
 from torch import nn
 
@@ -65,3 +66,15 @@ def test_training_does_not_grow() -> None:
     device_after, host_after = train(1900)
     assert device_after <= device + 1024
     assert host_after - host < 32_000  # KiB
+
+
+def test_large_results_are_not_left_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch_pjrt.dispatch.fused import recorder
+
+    x = torch.ones(1 << 18, device="pjrt")
+    torch.pjrt.synchronize()
+    torch.pjrt.reset_stats()
+    monkeypatch.setattr(recorder(), "byte_limit", 3 << 20)
+    results = [x + i for i in range(8)]
+    assert torch.pjrt.stats()["flushes"]["memory"] == 2
+    assert [r[0].item() for r in results] == [1.0 + i for i in range(8)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -113,6 +114,18 @@ def has_overlap(x: torch.Tensor) -> bool:
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(data=st.data())
 def test_chain_agrees_with_cpu(data: Any) -> None:
+    run_chain(data)
+
+
+@pytest.mark.slow
+@settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_thousands_of_chains_agree_with_cpu(data: Any) -> None:
+    run_chain(data)
+
+
+def run_chain(data: Any) -> None:
+    """One chain, on both sides."""
     shape = tuple(data.draw(st.lists(st.integers(0, 4), min_size=0, max_size=3)))
     dtype = data.draw(st.sampled_from(DTYPES))
     host = [_base(shape, dtype)]

@@ -49,6 +49,8 @@ class Recorder:
         self.mode = settings.eager_mode
         self.fused = self.mode == "fused"
         self.limit = settings.max_pending_ops
+        self.bytes = 0  # of the results recorded so far
+        self.byte_limit = buffers.memory_limit() // 4
         self.checks: list[launch.Check] = []
         self.capturing = False
 
@@ -69,10 +71,13 @@ class Recorder:
                 outs = tuple([Value(o.spec, count + k) for k, o in enumerate(template.outs)])
                 self.count = count + len(outs)
             self.steps.append((template, values, numbers, outs, user_line(2)))
+            self.bytes += template.out_bytes
             if not self.fused:
                 self._run_now()
             elif len(self.steps) >= self.limit:
                 self.flush("size")
+            elif self.bytes > self.byte_limit and not self.capturing:
+                self.flush("memory")
         return outs
 
     def usable(self, value: Value) -> Value:
@@ -110,7 +115,7 @@ class Recorder:
             check_fork()
             counters.flushes[reason] += 1
             counters.recorded_ops += len(self.steps)
-            steps, self.steps, self.count = self.steps, [], 0
+            steps, self.steps, self.count, self.bytes = self.steps, [], 0, 0
             self._run(steps)
             ledger.fold_if_long()
 
@@ -180,6 +185,7 @@ class Recorder:
     def end_capture(self, saved: tuple[Any, ...]) -> None:
         """Back to what begin_capture left."""
         self.steps, self.count, self.fused, self.limit, self.capturing = saved
+        self.bytes = 0
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 

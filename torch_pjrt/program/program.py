@@ -152,7 +152,10 @@ class Template:
 
     single: bool = field(init=False, default=False)  # returns exactly one tensor
 
+    out_bytes: int = field(init=False, default=0)
+
     def __post_init__(self) -> None:
+        self.out_bytes = sum(o.spec.nbytes for o in self.outs)
         self.single = self.slots is None and len(self.outs) == 1 and not self.returns_list
 
     @property

@@ -98,7 +98,7 @@ def apply_write(x: torch.Tensor, kind: str, number: int, other: torch.Tensor) ->
     elif kind == "cpu_copy_":
         x.copy_(torch.full(x.shape, number, dtype=torch.float32).to(x.dtype))
     elif kind == "from_base":
-        x.copy_(other.reshape(-1)[:1].expand(x.shape) if other.numel() else x.clone())
+        x.copy_(other.reshape(-1)[0].clone().expand(x.shape) if other.numel() else x.clone())
 
 
 WRITES = ["fill_", "add_", "mul_", "zero_", "copy_", "masked_fill_", "setitem", "setmask", "cpu_copy_", "from_base"]

@@ -132,3 +132,19 @@ def test_save_and_from_pretrained(tmp_path: pathlib.Path) -> None:
     ours = type(model).from_pretrained(tmp_path, device_map="pjrt")
     assert {p.device.type for p in ours.parameters()} == {"pjrt"}
     assert error(ours(**placed(inputs, "pjrt")), model.eval()(**inputs)) < 1e-5
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_flex_attention(compiled):
+    """With a score_mod, eagerly and compiled; torch lets only listed devices in by itself."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    torch.manual_seed(0)
+    host = [torch.randn(1, 2, 16, 8) for _ in range(3)]
+    run = torch.compile(flex_attention, backend="pjrt") if compiled else flex_attention
+
+    def tilted(score, b, h, q, k):
+        return score + (q - k) * 0.1
+
+    got = run(*(t.to("pjrt") for t in host), score_mod=tilted)
+    torch.testing.assert_close(got.cpu(), flex_attention(*host, score_mod=tilted), rtol=1e-5, atol=1e-6)

@@ -323,6 +323,20 @@ def _printing() -> None:
     module._tensor_str = _tensor_str
 
 
+def _flex_attention() -> None:
+    import torch.nn.attention.flex_attention as flex
+
+    module: Any = flex
+    native = module._validate_device
+
+    @functools.wraps(native)
+    def _validate_device(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        if not _ours(query):
+            native(query, key, value)
+
+    module._validate_device = _validate_device
+
+
 PATCHES = (
     Patch("torch.Generator", "PrivateUse1HooksInterface::getNewGenerator", _generator, _generator_is_native),
     Patch("torch.Stream", "DeviceGuardImplInterface::getNewStream, synchronizeStream, queryStream", _stream),
@@ -337,5 +351,6 @@ PATCHES = (
     Patch("torch.clear_autocast_cache", "at::autocast::cached_cast from Python", _autocast_cache),
     Patch("torch.get_autocast_dtype", "a default dtype of PrivateUse1 for all threads", _autocast_dtype),
     Patch("DLPack", "torch.Tensor.__dlpack_device__ for a renamed PrivateUse1", _dlpack),
+    Patch("flex_attention", "a registry of devices in torch.nn.attention.flex_attention", _flex_attention),
     Patch("printing", "the list of devices in torch._tensor_str that are printed from a CPU copy", _printing),
 )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -150,8 +149,3 @@ def _allow(name: str) -> None:
         )
     counters.fallbacks[name] += 1
     counters.fallback_lines[f"{name} at {line}"] += 1
-
-
-def register(library: Any, fallback: Callable[..., Any]) -> None:
-    """Make `fallback` the kernel of everything else."""
-    library.fallback(fallback, "PrivateUse1")

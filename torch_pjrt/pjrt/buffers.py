@@ -54,11 +54,6 @@ def words_for(kinds: str, narrow: bool = False) -> Callable[[Sequence[Any]], np.
     return lambda numbers: np.frombuffer(pack(*numbers), np.uint32)
 
 
-def wait(array: Any) -> None:
-    """Block until the array's value exists."""
-    array.block_until_ready()
-
-
 def zeros(shape: tuple[int, ...], dtype: np.dtype) -> Any:
     """A device array of zeros."""
     return to_device(np.zeros(shape, dtype))

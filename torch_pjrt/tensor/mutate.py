@@ -14,7 +14,7 @@ from torch_pjrt.errors import OverlappingWriteError
 from torch_pjrt.ops.registry import Row
 from torch_pjrt.program.access import AccessPlan, write
 from torch_pjrt.program.evaluate import cast
-from torch_pjrt.program.program import Aval, OutSpec, Spec, Template, spec
+from torch_pjrt.program.program import Aval, OutSpec, Spec, Template
 from torch_pjrt.tensor.layout import aval_of, contiguous_strides, has_overlap
 from torch_pjrt.tensor.storage import Value, aval_of_tensor, cell_of
 
@@ -101,8 +101,3 @@ def write_value(recorder: Any, tensor: torch.Tensor, value: Value, source: Aval,
 def aval_of_out(out: OutSpec) -> Aval:
     """How a step's result is read back as the tensor that torch says it is."""
     return aval_of(out.spec, out.size, out.stride, 0, out.dtype)[0]
-
-
-def raw_spec(nbytes: int) -> Spec:
-    """The spec of uninterpreted bytes."""
-    return spec((nbytes,), np.dtype(np.uint8))

@@ -78,7 +78,6 @@ _lock = threading.RLock()
 _runtime: Runtime | None = None
 _loader: Callable[[], object] | None = None
 _in_bad_fork = False
-_fork_callbacks: list[Callable[[], None]] = []
 
 
 def set_loader(loader: Callable[[], object]) -> None:
@@ -108,11 +107,6 @@ def started() -> bool:
 def in_bad_fork() -> bool:
     """Whether this process was forked from one that had used the device."""
     return _in_bad_fork
-
-
-def on_bad_fork(callback: Callable[[], None]) -> None:
-    """Call this in a forked child of a process that used the device, so that hot paths can be made to raise there."""
-    _fork_callbacks.append(callback)
 
 
 def device() -> torch.device:
@@ -159,8 +153,6 @@ def _after_fork_in_child() -> None:
     _lock = threading.RLock()
     if _runtime is not None:
         _in_bad_fork = True
-        for callback in _fork_callbacks:
-            callback()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,7 +1,8 @@
-"""The runner: `./dev conformance [--shard i/n] [--json PATH] [--fresh] [--test T] [--op O] [--dtype D] [--mode M]`.
+"""The runner: `./dev conformance [--shard i/n] [--json PATH] [--fresh | --retry] [--test T] [--op O] [--dtype D] [--mode M]`.
 
 Runs pytest in child processes of a few hundred nodes each, so that memory stays bounded and a crash costs one node, which is
-then recorded as crashed. Results go to a journal as they come: a run that was stopped goes on where it was.
+then recorded as crashed. Results go to a journal as they come: a run that was stopped goes on where it was. Shards may run
+side by side; `--only-report` adds up the journals of all of them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import subprocess
 import sys
 
 from conformance.conftest import FOLDER
-from conformance.report import as_json, failures, latest, table
+from conformance.report import as_json, failures, forget_failures, latest, table
 
 HERE = pathlib.Path(__file__).resolve().parent
 DONE = 5  # pytest's code for: nothing to run
@@ -60,16 +61,21 @@ def main() -> int:
     parser.add_argument("--shard", default="1/1")
     parser.add_argument("--json", type=pathlib.Path, help="write results and counts here")
     parser.add_argument("--fresh", action="store_true", help="forget earlier results")
-    parser.add_argument("--only-report", action="store_true", help="run nothing")
+    parser.add_argument("--retry", action="store_true", help="run again what failed, crashed or was never finished")
+    parser.add_argument("--only-report", action="store_true", help="run nothing; report on every shard there is")
     parser.add_argument("--chunk", type=int, default=400, help="nodes per process")
     options, rest = parser.parse_known_args()
     FOLDER.mkdir(exist_ok=True)
     journal = FOLDER / f"results-{options.shard.replace('/', '-of-')}.jsonl"
     if options.fresh:
         journal.unlink(missing_ok=True)
-    if not options.only_report:
+    if options.retry:
+        forget_failures(journal)
+    if options.only_report:
+        lines = {n: line for path in sorted(FOLDER.glob("results-*.jsonl")) for n, line in latest(path).items()}
+    else:
         _children(journal, [f"--shard={options.shard}", *rest], options.chunk)
-    lines = latest(journal)
+        lines = latest(journal)
     print(table(lines))
     for line in failures(lines):
         print(line)

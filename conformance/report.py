@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 STATES = ("passed", "xfailed", "skipped", "failed", "crashed")
+BAD = ("failed", "crashed", "started")
 _NODE = re.compile(r"test_(?P<test>\w+)\[(?P<op>.+)-(?P<dtype>\w+)-(?P<mode>\w+)\]$")
 
 
@@ -18,6 +19,13 @@ def latest(journal: pathlib.Path) -> dict[str, dict[str, Any]]:
         return {}
     lines = map(json.loads, journal.read_text(encoding="utf-8").splitlines())
     return {line["node"]: line for line in lines}
+
+
+def forget_failures(journal: pathlib.Path) -> None:
+    """Drop the nodes that failed, crashed or never ended, so that they run again."""
+    kept = [line for line in latest(journal).values() if line["state"] not in BAD]
+    if journal.exists():
+        journal.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
 
 
 def parts(name: str) -> dict[str, str]:
@@ -49,7 +57,7 @@ def table(lines: dict[str, dict[str, Any]]) -> str:
 
 def failures(lines: dict[str, dict[str, Any]]) -> list[str]:
     """One line per node that failed or crashed, or was never finished."""
-    bad = {n: line for n, line in lines.items() if line["state"] in ("failed", "crashed", "started")}
+    bad = {n: line for n, line in lines.items() if line["state"] in BAD}
     return [f"{line['state'].upper()} {name}: {_first(line.get('text', ''))}" for name, line in sorted(bad.items())]
 
 

@@ -111,8 +111,8 @@ def check_text(text: str, path: str = "<text>") -> list[Finding]:
     name = path.rsplit("/", 1)[-1]
     try:
         if name.endswith(".ipynb"):
-            found = notebooks.check(text, path)
-        elif requirements.is_requirements(name):
+            return notebooks.check(text, path)
+        if requirements.is_requirements(name):
             found = requirements.check(text, path)
         elif worth_reading(text):
             found = examine(Source(text, path))

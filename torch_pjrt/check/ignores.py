@@ -23,11 +23,11 @@ class Ignores:
         self.whole = False
         self.lines: dict[int, tuple[frozenset[str], int]] = {}
         self.texts: dict[int, str] = {}
-        if "pjrt:" in text and not path.endswith(".ipynb"):
+        if "pjrt:" in text:
             self._read(text)
 
     def _read(self, text: str) -> None:
-        for number, line in enumerate(text.splitlines(), 1):
+        for number, line in enumerate(re.split(r"\r\n|\r|\n", text), 1):
             match = _COMMENT.search(line)
             if match is None:
                 continue

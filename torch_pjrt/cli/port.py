@@ -43,7 +43,7 @@ def port(paths: Sequence[str], *, write: bool, as_json: bool, exclude: Sequence[
         for path in wanted:
             progress.advance(task)
             text = _read(path)
-            if text is None or path.suffix != ".py":
+            if text is None or path.suffix not in (".py", ".ipynb"):
                 left += files.check_file(path) if text is None else check_text(text, path.as_posix())
                 continue
             ported = port_text(text, path.as_posix())
@@ -62,35 +62,42 @@ def _leads_outside(path: pathlib.Path, paths: Sequence[str]) -> bool:
     return path.is_symlink() and not any(real.is_relative_to(pathlib.Path(one).resolve()) for one in paths)
 
 
+def _encoding(path: pathlib.Path) -> str:
+    """That which a Python file declares; a notebook is JSON, hence UTF-8."""
+    if path.suffix != ".py":
+        return "utf-8"
+    with path.open("rb") as file:
+        return tokenize.detect_encoding(file.readline)[0]
+
+
 def _read(path: pathlib.Path) -> str | None:
     """The text with its line ends, or None when it cannot be read."""
     try:
-        data = path.read_bytes()
-        with path.open("rb") as file:
-            encoding, _ = tokenize.detect_encoding(file.readline)
-        return data.decode(encoding)
+        return path.read_bytes().decode(_encoding(path))
     except (OSError, SyntaxError, UnicodeDecodeError, LookupError):
         return None
 
 
 def _replace(path: pathlib.Path, text: str) -> None:
     """Write the file whole or not at all, with its permissions and its encoding."""
-    with path.open("rb") as file:
-        encoding, _ = tokenize.detect_encoding(file.readline)
     target = path.resolve()
     half = target.with_name(f".{target.name}.part")
-    half.write_bytes(text.encode(encoding))
+    half.write_bytes(text.encode(_encoding(path)))
     half.chmod(stat.S_IMODE(target.stat().st_mode))
     half.replace(target)
 
 
 def _difference(path: pathlib.Path, old: str, ported: Ported) -> str:
-    lines = difflib.unified_diff(
-        old.splitlines(keepends=True),
-        ported.text.splitlines(keepends=True),
-        f"a/{path.as_posix()}",
-        f"b/{path.as_posix()}",
-    )
+    """The difference of a file; of a notebook, that of each cell."""
+    name = path.as_posix()
+    if ported.cells:
+        parts = ((f"{name} cell {cell}", *codes) for cell, codes in sorted(ported.cells.items()))
+        return "".join(_unified(title, f"{before}\n", f"{after}\n") for title, before, after in parts)
+    return _unified(name, old, ported.text)
+
+
+def _unified(name: str, old: str, new: str) -> str:
+    lines = difflib.unified_diff(old.splitlines(keepends=True), new.splitlines(keepends=True), f"a/{name}", f"b/{name}")
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 

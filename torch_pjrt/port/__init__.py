@@ -8,4 +8,4 @@ from __future__ import annotations
 
 __all__ = ["Ported", "port_text"]
 
-from .rewrite import Ported, port_text
+from .ported import Ported, port_text

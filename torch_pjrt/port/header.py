@@ -32,7 +32,7 @@ def _with_header(module: cst.Module, needs: Mapping[str, str], *, early: bool) -
         top = _after_imports(body, first=True)
         text = "import torch\n" if torch == "torch" else f"import torch as {torch}\n"
         body[top:top] = cst.parse_module(text).body
-        place += 1
+        place = max(place, top) + 1
     else:
         place = max(place, imports[0] + 1)
     if "device type" in needs:
@@ -50,7 +50,7 @@ def _definition(name: str, torch: str) -> list[cst.SimpleStatementLine | cst.Bas
 
 def _starts_apart(statement: cst.BaseStatement) -> bool:
     lines: list[cst.EmptyLine] = list(getattr(statement, "leading_lines", ()))
-    return bool(lines) and lines[0].comment is None
+    return _begins_cell(statement) or (bool(lines) and lines[0].comment is None)
 
 
 def _imports_torch(statement: cst.BaseStatement, name: str) -> bool:
@@ -72,6 +72,8 @@ def _after_imports(body: list, *, first: bool) -> int:
     for index, statement in enumerate(body):
         if _is_text(statement) or _is_future(statement):
             place = index + 1
+        elif _begins_cell(statement):
+            place = index + 1 if first else place
         elif first:
             break
         elif _only_imports(statement):
@@ -79,6 +81,14 @@ def _after_imports(body: list, *, first: bool) -> int:
         elif not _is_setting(statement):
             break
     return place
+
+
+def _begins_cell(statement: cst.BaseStatement) -> bool:
+    """The line that check/notebooks.py puts before each cell of a notebook."""
+    return isinstance(statement, cst.SimpleStatementLine) and any(
+        isinstance(one, cst.Expr) and isinstance(one.value, cst.Name) and one.value.value.startswith("__pjrt_cell_")
+        for one in statement.body
+    )
 
 
 def _is_text(statement: cst.BaseStatement) -> bool:
@@ -111,8 +121,8 @@ def _only_imports(statement: cst.BaseStatement) -> bool:
 
 
 def _is_setting(statement: cst.BaseStatement) -> bool:
-    """Lines that stand between imports: `os.environ[...] = ...`, `sys.path.insert(...)`, `logger = ...`."""
+    """Lines that stand between imports: `os.environ[...] = ...`, `sys.path.insert(...)`, a notebook's `%magic`."""
     if not isinstance(statement, cst.SimpleStatementLine):
         return False
-    text = cst.Module([]).code_for_node(statement)
-    return text.lstrip().startswith(("os.environ", "sys.path", "__all__", "warnings.", "matplotlib.use"))
+    text = cst.Module([]).code_for_node(statement.with_changes(leading_lines=[]))
+    return text.startswith(("os.environ", "sys.path", "__all__", "warnings.", "matplotlib.use", "pass"))

@@ -1,4 +1,4 @@
-"""One text: find, rewrite, find again. Gives the new text, the number of changes and what is left to a person.
+"""One program: find, rewrite. Gives the new text and the number of rewritten places.
 
 Idempotent: what was rewritten is no finding any more. The new text is parsed before it is given out; a text that would
 not parse is an error of this program.
@@ -6,48 +6,36 @@ not parse is an error of this program.
 
 from __future__ import annotations
 
-__all__ = ["Ported", "port_text"]
+__all__ = ["rewritten"]
 
 import ast
-import dataclasses
 
 import libcst
 
-from torch_pjrt.check import Finding, Source, check_text, examine
+from torch_pjrt.check import Source, examine
 from torch_pjrt.check.files import worth_reading
-from torch_pjrt.check.ignores import Ignores
 
 from .header import add_header
 from .plan import Plan
 from .transform import Rewriter
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Ported:
-    """The result: `left` are findings in the new text, `changes` the number of rewritten places."""
-
-    text: str
-    changes: int
-    left: list[Finding]
-
-
-def port_text(text: str, path: str = "<text>") -> Ported:
-    """Port one text. A text that cannot be parsed comes back as it is, with its finding."""
+def rewritten(text: str, path: str) -> tuple[str, int]:
+    """The ported text of a program, and how many places changed. One that cannot be parsed comes back as it is."""
     if not worth_reading(text):
-        return Ported(text, 0, check_text(text, path))
+        return text, 0
     try:
         source = Source(text, path)
     except (SyntaxError, ValueError, RecursionError):
-        return Ported(text, 0, check_text(text, path))
-    found = examine(source)
-    plan = Plan(source, found)
+        return text, 0
+    plan = Plan(source, examine(source))
     if not plan.edits:
-        return Ported(text, 0, Ignores(text, path).apply(found))
+        return text, 0
     wrapper = libcst.MetadataWrapper(libcst.parse_module(text))
     rewriter = Rewriter(plan)
     module = wrapper.visit(rewriter)
     if not rewriter.changes:
-        return Ported(text, 0, check_text(text, path))
+        return text, 0
     new = add_header(module, rewriter.needs).code
     ast.parse(new)
-    return Ported(new, rewriter.changes, check_text(new, path))
+    return new, rewriter.changes

@@ -75,7 +75,7 @@ def _sources(text: str) -> Iterator[int]:
         if text[at] == "{":
             cell = dict(_members(text, at))
             if "cell_type" in cell and _DECODER.raw_decode(text, cell["cell_type"])[0] == "code":
-                yield cell["source"] if "source" in cell else at
+                yield cell.get("source", at)
 
 
 def _literal(text: str, at: int, end: int, code: str) -> str:

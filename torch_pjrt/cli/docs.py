@@ -7,7 +7,7 @@ __all__ = ["settings_page", "write"]
 import pathlib
 
 from torch_pjrt import config
-from torch_pjrt.check.page import findings_page
+from torch_pjrt.check.page import examples_of, findings_page
 from torch_pjrt.cli.ops_page import ops_page
 
 _HEAD = """# Settings
@@ -48,7 +48,8 @@ def _row(row: config.Setting) -> str:
 def write(folder: pathlib.Path) -> list[pathlib.Path]:
     """Write all generated pages. Gives their paths."""
     ops = (folder / "ops.md").read_text(encoding="utf-8")
-    pages = {"settings.md": settings_page(), "findings/index.md": findings_page(), "ops.md": ops_page(ops)}
+    examples = examples_of(sorted((folder.parent / "tests" / "check" / "corpus").iterdir()))
+    pages = {"settings.md": settings_page(), "findings/index.md": findings_page(examples), "ops.md": ops_page(ops)}
     for name, text in pages.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")

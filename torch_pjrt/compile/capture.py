@@ -148,7 +148,7 @@ def capture(function: Callable[..., Any], args: Sequence[Any], steps: list[Any] 
     engine = recorder()
     with engine.lock:
         if not engine.capturing:
-            engine.flush("capture")
+            engine.flush("capture", whole=True)
         stand_ins, inputs, tensor_args = _stand_ins(args)
         state = default_state()
         before = (state.seed, state.offset)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import threading
 from sys import getrefcount
+from threading import get_ident
 from typing import Any
 
 import numpy as np
 
 from torch_pjrt.config import settings
 from torch_pjrt.counters import counters, forbidden
-from torch_pjrt.dispatch import launch
+from torch_pjrt.dispatch import launch, turns
 from torch_pjrt.dispatch.lines import Line, show, user_line
 from torch_pjrt.errors import HostReadError, IndexOutOfRangeError, RuntimeFailedError
 from torch_pjrt.ops.dtypes import FROM_NUMPY
@@ -45,6 +46,8 @@ class Recorder:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.steps: list[Step] = []
+        self.turns: turns.Turns = []
+        self.thread = 0  # that recorded the last step
         self.count = 0  # results recorded so far
         self.mode = settings.eager_mode
         self.fused = self.mode == "fused"
@@ -63,6 +66,9 @@ class Recorder:
                 if value.index < READY:
                     values = [v if v.index >= READY else self.usable(v) for v in values]
                     break
+            if get_ident() != self.thread:
+                self.thread = get_ident()
+                self.turns.append((len(self.steps), self.thread))
             count = self.count
             if template.single:
                 outs: tuple[Value, ...] = (Value(template.outs[0].spec, count),)
@@ -74,10 +80,10 @@ class Recorder:
             self.bytes += template.out_bytes
             if not self.fused:
                 self._run_now()
-            elif len(self.steps) >= self.limit:
+            elif len(self.steps) >= self.limit and self._own() >= self.limit:
                 self.flush("size")
             elif self.bytes > self.byte_limit and not self.capturing:
-                self.flush("memory")
+                self.flush("memory", whole=True)
         return outs
 
     def usable(self, value: Value) -> Value:
@@ -94,30 +100,61 @@ class Recorder:
 
     def ready(self, value: Value) -> Value:
         """A Value that is not pending any more; raises if it could not be computed."""
+        if value.index >= 0:
+            self.flush("another thread's value", whole=True)
         if value.index < READY:
             self.usable(value)
         return value
 
+    def _own(self) -> int:
+        """How many of the pending steps this thread recorded."""
+        ends = [*(start for start, _ in self.turns[1:]), len(self.steps)]
+        return sum(end - start for (start, t), end in zip(self.turns, ends, strict=True) if t == self.thread)
+
     def _run_now(self) -> None:
-        self.flush(self.mode)
+        self.flush(self.mode, whole=True)
         if self.mode == "debug":
             self.wait()
 
     # -- flushing ----------------------------------------------------------------------------------------------------
 
-    def flush(self, reason: str) -> None:
-        """Run the pending Program. Returns when it is launched, not when it is done."""
+    def flush(self, reason: str, *, whole: bool = False) -> None:
+        """Run the pending steps of this thread (`whole`: of all threads). Returns when they are launched, not when done."""
         with self.lock:
             if self.capturing:
                 raise self._absent(reason)
             if not self.steps:
                 return
             check_fork()
+            steps = self._take(whole)
+            if not steps:
+                return
             counters.flushes[reason] += 1
-            counters.recorded_ops += len(self.steps)
-            steps, self.steps, self.count, self.bytes = self.steps, [], 0, 0
-            self._run(steps)
+            counters.recorded_ops += len(steps)
+            try:
+                self._run(steps)
+            except BaseException:
+                self._keep(*turns.without_failed(self.steps, self.turns))
+                raise
             ledger.fold_if_long()
+
+    def _take(self, whole: bool) -> list[Step]:
+        """The steps to run now, numbered from 0; the others stay pending."""
+        steps, began = self.steps, self.turns
+        chosen = None if whole or len(began) < 2 else turns.mine(steps, began, get_ident())
+        if chosen is None:
+            self._keep([], [])
+            return steps
+        self._keep(*turns.part(steps, began, chosen, False))
+        taken, _ = turns.part(steps, began, chosen, True)
+        turns.renumber(taken)
+        return taken
+
+    def _keep(self, steps: list[Step], began: turns.Turns) -> None:
+        """Make these the pending steps."""
+        self.steps, self.turns, self.thread = steps, began, 0
+        self.count = turns.renumber(steps)
+        self.bytes = sum(step[0].out_bytes for step in steps)
 
     def _run(self, steps: list[Step]) -> None:
         externals: dict[Value, int] = {}
@@ -178,13 +215,15 @@ class Recorder:
 
     def begin_capture(self, steps: list[Step]) -> tuple[Any, ...]:
         """Record into an empty list (torch.compile); a flush is an error until end_capture."""
-        saved = (self.steps, self.count, self.fused, self.limit, self.capturing)
-        self.steps, self.count, self.fused, self.limit, self.capturing = steps, 0, True, 1 << 60, True
+        saved = (self.steps, self.turns, self.count, self.fused, self.limit, self.capturing)
+        self.steps, self.turns, self.count, self.fused, self.limit, self.capturing = steps, [], 0, True, 1 << 60, True
+        self.thread = 0
         return saved
 
     def end_capture(self, saved: tuple[Any, ...]) -> None:
         """Back to what begin_capture left."""
-        self.steps, self.count, self.fused, self.limit, self.capturing = saved
+        self.steps, self.turns, self.count, self.fused, self.limit, self.capturing = saved
+        self.thread = 0
         self.bytes = 0
 
     # -- waiting -----------------------------------------------------------------------------------------------------
@@ -195,6 +234,8 @@ class Recorder:
             self.usable(value)
         if value.index >= 0:
             self.flush(reason)
+        if value.index >= 0:  # another thread's
+            self.flush(reason, whole=True)
         if value.index < READY:
             self.usable(value)
         if value.array is None and self.capturing:  # a stand-in for a graph's input

@@ -51,7 +51,7 @@ class DeviceRuntime:
         if mode not in ("debug", "strict", "fused"):
             raise BadSettingError(f"no eager mode {mode!r}", todo='Choose "debug", "strict" or "fused".')
         engine = recorder()
-        engine.flush("mode change")
+        engine.flush("mode change", whole=True)
         settings.eager_mode = mode
         engine.mode, engine.fused = mode, mode == "fused"
 
@@ -143,7 +143,7 @@ def forget_programs() -> None:
     from torch_pjrt.pjrt import compiler
     from torch_pjrt.program import fingerprint
 
-    recorder().flush("forget")
+    recorder().flush("forget", whole=True)
     fingerprint.forget()
     launch.forget()
     compiler.forget()

@@ -215,6 +215,20 @@ def repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) 
     return make_tensor(template.outs[0], outs[0])
 
 
+@kernel("_assert_async", "_assert_async.msg")
+def assert_async(self: torch.Tensor, assert_msg: str = "Expected Tensor to be nonzero") -> None:
+    """torch._assert_async: the one value is read now; inside a compiled graph nothing is."""
+    if not recorder().capturing and not bool(self):
+        raise RuntimeError(assert_msg)
+
+
+@kernel("_functional_assert_async.msg")
+def functional_assert_async(self: torch.Tensor, assert_msg: str, dep_token: torch.Tensor) -> torch.Tensor:
+    """The same as graphs write it, with a token that keeps the order."""
+    assert_async(self, assert_msg)
+    return dep_token
+
+
 @kernel("_ctc_loss.Tensor")
 def ctc_loss(
     log_probs: torch.Tensor, targets: torch.Tensor, input_lengths: torch.Tensor, target_lengths: torch.Tensor,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from torch_pjrt.dispatch.lines import show, user_line
 from torch_pjrt.errors import FallbackError, FallbackWarning, UnsupportedOpError
 from torch_pjrt.ops.decompose import decomposition_of
 from torch_pjrt.ops.schema import functional_twin, schema_of
+from torch_pjrt.ops.unsupported import refusal_of
 from torch_pjrt.tensor.random import stand_in
 from torch_pjrt.tensor.transfer import to_cpu
 
@@ -32,13 +34,21 @@ def boxed(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
     schema = schema_of(op)
     twin = functional_twin(op) if schema.writes else op
     whole = decomposition_of(op)
-    if whole is None and (twin is None or decomposition_of(twin) is None):
+    part = None if twin is None or twin is op else way_of_twin(twin)
+    if whole is None and part is None:
         return on_cpu(op, args, kwargs)
     _within().append(op)
     try:
-        return whole(*args, **kwargs) if whole is not None else _through_twin(op, twin, args, kwargs)
+        return whole(*args, **kwargs) if whole is not None else _through_twin(op, part, args, kwargs)
     finally:
         _within().pop()
+
+
+def way_of_twin(twin: OpOverload) -> Callable[..., Any] | None:
+    """How to compute the functional twin of an overload that writes: its decomposition, or itself if it has a kernel."""
+    keys = ("PrivateUse1", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+    has_kernel = any(torch._C._dispatch_has_kernel_for_dispatch_key(twin.name(), key) for key in keys)
+    return decomposition_of(twin) or (twin if has_kernel else None)
 
 
 _stack = threading.local()
@@ -51,17 +61,14 @@ def _within() -> list[OpOverload]:
     return _stack.ops  # type: ignore[no-any-return]
 
 
-def _through_twin(op: OpOverload, twin: OpOverload | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _through_twin(op: OpOverload, twin: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     schema = schema_of(op)
     names = [schema.arguments[i].name for i in schema.writes]
     if schema.is_out:
         targets = [kwargs.pop(n) for n in names]
     else:
         targets = [args[i] for i in schema.writes]
-    assert twin is not None
-    decomposition = decomposition_of(twin)
-    assert decomposition is not None
-    result = decomposition(*args, **kwargs)
+    result = twin(*args, **kwargs)
     results = list(result) if isinstance(result, (tuple, list)) else [result]
     for target, new in zip(targets, results, strict=False):
         _write_back(target, new)
@@ -87,6 +94,11 @@ def _is_device(x: Any) -> bool:
 def on_cpu(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run an overload on the CPU: operands down, results up, written arguments written back. Counted by op."""
     name = f"{op._schema.name}.{op._overloadname}"
+    refusal = refusal_of(name)
+    if refusal is not None:
+        raise UnsupportedOpError(
+            f"{name} cannot run on the device: {refusal.why}", where=show(user_line()), todo=refusal.instead
+        )
     _allow(name)
     ours = torch.device(torch._C._get_privateuse1_backend_name(), 0)
     pairs: list[tuple[torch.Tensor, torch.Tensor]] = []

@@ -1,10 +1,12 @@
 """Runs a pending Program: finds or builds its launch plan, then runs the plan's segments on the device.
 
-Owns the plan cache (key of a pending Program -> segments with executables). Called by dispatch/fused.py with its lock held.
+Owns the plan cache (key of a pending Program -> segments with executables). Called by dispatch/fused.py with its lock held,
+and by captured graphs, which keep plans of their own so that these go when the graph goes.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -44,7 +46,28 @@ class Plan:
     ready: bool = False
 
 
-_plans: dict[Any, Plan] = {}
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a Program is compiled where the settings are not to decide: what torch.compile was given as options."""
+
+    share_layers: bool | None = None
+    precision: str | None = None
+    xla: tuple[tuple[str, str | int | float | bool], ...] = ()
+
+
+class Plans(dict[Any, Plan]):
+    """Plans by key, of one owner. `forget` empties them all."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__()
+        _owners.add(self)
+
+
+_owners: weakref.WeakSet[Plans] = weakref.WeakSet()
+_eager = Plans()
+_BY_SETTINGS = Policy()
 
 
 def precision() -> str:
@@ -59,28 +82,36 @@ def plan_for(
     live: Sequence[bool],
     dead_inputs: Sequence[bool],
     lines: Sequence[Line],
+    plans: Plans = _eager,
+    policy: Policy = _BY_SETTINGS,
 ) -> Plan:
     """The plan of a pending Program; new ones are cut, and their missing executables start compiling together."""
-    plan = _plans.get(key)
+    plan = plans.get(key)
     if plan is not None:
         counters.cache_hits += 1
         return plan
     body = steps()
-    groups = groups_of(body, len(in_specs)) if settings.segments else [range(len(body))]
+    share = settings.segments if policy.share_layers is None else policy.share_layers
+    groups = groups_of(body, len(in_specs)) if share else [range(len(body))]
     segments = build_segments(body, in_specs, live, dead_inputs, groups)
-    mode = precision()
+    mode = policy.precision or precision()
     launches = []
     for segment in segments:
         where = [show(lines[s]) for s in segment.order]
         numbered = tuple(s for s in segment.order if body[s][0].number_kinds)
-        launches.append(Launch(segment, executable_for(segment.program, mode, where), numbered))
+        launches.append(Launch(segment, executable_for(segment.program, mode, where, policy.xla), numbered))
     plan = Plan(launches, len(in_specs) + len(live))
-    _plans[key] = plan
+    plans[key] = plan
     return plan
 
 
 def run(
-    key: Any, plan: Plan, arrays: list[Any], numbers: Sequence[tuple[Any, ...]], lines: Sequence[Line]
+    key: Any,
+    plan: Plan,
+    arrays: list[Any],
+    numbers: Sequence[tuple[Any, ...]],
+    lines: Sequence[Line],
+    plans: Plans = _eager,
 ) -> list[Check]:
     """Run every segment; `arrays` (inputs first) is filled with the results. Gives the checks to read later."""
     checks: list[Check] = []
@@ -105,10 +136,10 @@ def run(
             if results:
                 buffers.remember(results[0])
     except PjrtError:
-        _plans.pop(key, None)
+        plans.pop(key, None)
         raise
     except Exception as error:
-        _plans.pop(key, None)
+        plans.pop(key, None)
         raise _failed(error, lines) from error
     return checks
 
@@ -140,4 +171,5 @@ def no_room(what: str, line: Line, error: BaseException) -> OutOfMemoryError:
 
 def forget() -> None:
     """Drop all plans."""
-    _plans.clear()
+    for plans in list(_owners):
+        plans.clear()

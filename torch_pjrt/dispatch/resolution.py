@@ -11,10 +11,12 @@ from functools import cache
 import torch
 from torch._ops import OpOverload
 
+from torch_pjrt.dispatch.fallback import way_of_twin
 from torch_pjrt.dispatch.views import VIEW_OPS
 from torch_pjrt.ops.decompose import DECOMPOSITIONS, decomposition_of
 from torch_pjrt.ops.registry import load_rows
 from torch_pjrt.ops.schema import functional_twin, schema_of
+from torch_pjrt.ops.unsupported import refusal_of
 
 _has = torch._C._dispatch_has_kernel_for_dispatch_key
 
@@ -29,7 +31,7 @@ class Served(enum.Enum):
     COMPOSITE = "composite"  # torch's own implementation in other operators
     DECOMPOSITION = "decomposition"  # ours, or the one of torch's table
     FALLBACK = "fallback"  # the CPU, counted
-    REFUSED = "refused"  # the CPU has none either for dense tensors
+    REFUSED = "refused"  # with the reason (ops/unsupported.py), or because the CPU has none either for dense tensors
 
 
 def served(op: OpOverload) -> Served:
@@ -49,8 +51,10 @@ def served(op: OpOverload) -> Served:
         return Served.VIEW if view else Served.COMPOSITE
     if _has(op.name(), "CompositeExplicitAutogradNonFunctional") and name not in DECOMPOSITIONS:
         return Served.COMPOSITE
-    if decomposition_of(op) is not None or (twin is not None and decomposition_of(twin) is not None):
+    if decomposition_of(op) is not None or (twin not in (None, op) and way_of_twin(twin) is not None):
         return Served.DECOMPOSITION
+    if refusal_of(name) is not None:
+        return Served.REFUSED
     return Served.FALLBACK if _has(op.name(), "CPU") else Served.REFUSED
 
 

@@ -144,6 +144,12 @@ def resize_(self: torch.Tensor, size: list[int], *, memory_format: Any = None) -
     return self
 
 
+@kernel("set_")
+def set_to_nothing(self: torch.Tensor) -> torch.Tensor:
+    """x.set_(): an empty tensor on a storage of its own."""
+    return self.set_(torch.empty(0, dtype=self.dtype, device=self.device))  # type: ignore[call-overload,no-any-return]
+
+
 # -- copies ------------------------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from torch_pjrt.dispatch import attention, data_dependent, foreach, internal, special, views
+from torch_pjrt.dispatch import attention, data_dependent, foreach, internal, least_squares, nested, special, views
 from torch_pjrt.dispatch.bits import left_to_us, resolving
 from torch_pjrt.dispatch.kernels import RowKernel, functional, inplace, out_variant
 from torch_pjrt.ops.refusals import AT_CALL
@@ -89,3 +89,5 @@ def fill() -> None:
     internal.register(library)
     attention.register(library)
     foreach.register(library)
+    least_squares.register(library)
+    nested.register(library)

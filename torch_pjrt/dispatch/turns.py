@@ -1,4 +1,4 @@
-"""Which pending steps belong to which thread, so that threads that serve or train side by side do not cut each other's programs.
+"""Which pending steps belong to which thread, so that threads side by side do not cut each other's programs.
 
 Threads record into one pending Program. A flush runs the steps of the thread that asks, and what they need; the others
 stay pending, so that each thread's programs are the same whatever the others do. Steps of a thread that Python did not

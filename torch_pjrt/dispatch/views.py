@@ -25,6 +25,7 @@ VIEW_OPS = (
     "set_.source_Tensor",
     "set_.source_Tensor_storage_offset",
     "as_strided_.default",
+    "is_set_to.default",
 )
 
 

@@ -89,3 +89,31 @@ def test_unneeded_steps_and_unwritten_memory() -> None:
     traced = trace(wasteful, (torch.empty(1 << 14, 1 << 14, device="meta"),))
     assert [t.row.name for t, _ in traced.program.steps] == ["aten::zeros.default", "aten::add.Tensor"]
     assert [i.kind for i in traced.inputs] == ["argument"]
+
+
+def test_a_checkpoint_is_recomputed_in_backward() -> None:
+    class Checkpointed(Net):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.utils.checkpoint.checkpoint(super().forward, x, use_reentrant=False)
+
+    plain, twice = (trace(net, (torch.empty(5, 6),), train=True).scopes() for net in (Net(), Checkpointed()))
+    count = lambda names, op: sum(n.startswith(f"{op}@") for n in names)
+    assert count(twice, "tanh") == 2 * count(plain, "tanh") == 2
+    assert count(twice, "linear_backward") == count(plain, "linear_backward") == 2
+
+
+def test_a_checkpoint_that_fails_raises_its_error() -> None:
+    calls: list[int] = []
+
+    def fails_at_last(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyError("recomputed")
+        return torch.sin(x)
+
+    class Outer(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.utils.checkpoint.checkpoint(fails_at_last, super().forward(x), use_reentrant=False)
+
+    with pytest.raises(KeyError, match="recomputed"):
+        trace(Outer(3, 3), (torch.empty(2, 3),), train=True)

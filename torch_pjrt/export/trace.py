@@ -105,9 +105,30 @@ class _Steps(list[Any]):
 class _Parts:
     """The tensors of a model that become inputs, and how to call it with others in their places."""
 
-    call: Callable[..., Any]
+    model: Callable[..., Any]
+    names: list[str] | None = None
     inputs: list[Input] = field(default_factory=list)
     trainable: list[int] = field(default_factory=list)
+
+    def with_tensors(self, own: Sequence[torch.Tensor], work: Callable[[Callable[..., Any]], Any]) -> Any:
+        """work(model), while the model has other tensors. A backward belongs inside: checkpoints call the model again."""
+        if self.names is None:
+            return work(self.model)
+        named = {f"model.{name}": tensor for name, tensor in zip(self.names, own, strict=True)}
+        return torch.func.functional_call(_Inside(self.model, work), named, ())
+
+
+class _Inside(torch.nn.Module):
+    """Does its work with a model that is a part of it."""
+
+    def __init__(self, model: Any, work: Callable[[Callable[..., Any]], Any]) -> None:
+        super().__init__()
+        self.model = model
+        self.training = model.training
+        self._work = work
+
+    def forward(self) -> Any:
+        return self._work(self.model)
 
 
 def stand_in(size: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -149,7 +170,7 @@ def trace(
         call_args, call_kwargs = put_together(in_tree, arguments)
         if make is None:
             with torch.no_grad(), _said_to_compile():
-                result = parts.call(own, call_args, call_kwargs)
+                result = parts.with_tensors(own, lambda call: call(*call_args, **call_kwargs))
         else:
             result = _train(parts, own, call_args, call_kwargs, loss or default_loss, steps)
             _step(make, own, parts.trainable, states, tensors[first + len(given) :], steps)
@@ -188,21 +209,15 @@ def _parts(model: Any) -> _Parts:
     if isinstance(model, torch.export.ExportedProgram):
         model = _unbound(model)
     if not isinstance(model, torch.nn.Module):
-        return _Parts(lambda own, args, kwargs: model(*args, **kwargs))
-    parts = _Parts(lambda own, args, kwargs: None)
+        return _Parts(model)
+    parts = _Parts(model, [])
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             parts.trainable.append(len(parts.inputs))
         parts.inputs.append(Input("parameter", name, tuple(parameter.shape), parameter.dtype, parameter.detach()))
     for name, buffer in model.named_buffers():
         parts.inputs.append(Input("buffer", name, tuple(buffer.shape), buffer.dtype, buffer))
-    names = [i.name for i in parts.inputs]
-    module = model
-
-    def call(own: Sequence[torch.Tensor], args: Any, kwargs: Any) -> Any:
-        return torch.func.functional_call(module, dict(zip(names, own, strict=True)), tuple(args), kwargs)
-
-    parts.call = call
+    parts.names = [i.name for i in parts.inputs]
     return parts
 
 
@@ -237,15 +252,18 @@ def _train(
     loss: Callable[[Any], torch.Tensor],
     steps: _Steps,
 ) -> torch.Tensor:
-    with torch.enable_grad():
-        for position in parts.trainable:
-            own[position].requires_grad_(True)
+    def step(model: Callable[..., Any]) -> torch.Tensor:
         with _said_to_compile():
-            result = parts.call(own, args, kwargs)
+            result = model(*args, **kwargs)
         value = loss(result)
         steps.phase = "backward"
         value.backward()
-    return value.detach()
+        return value.detach()
+
+    with torch.enable_grad():
+        for position in parts.trainable:
+            own[position].requires_grad_(True)
+        return parts.with_tensors(own, step)
 
 
 State = tuple[int, str, Input]

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import torch
 
 from torch_pjrt.tensor import memory, random, runtime, streams
+from torch_pjrt.tensor.guard import Guard
 from torch_pjrt.tensor.streams import check_device
 
 Device: TypeAlias = torch.device | str | int | None
@@ -311,13 +312,6 @@ class _Hooks(torch._C._acc.PrivateUse1Hooks):
         return True
 
 
-class _Guard(torch._C._acc.DeviceGuard):
-    """The device guard: torch asks it for the type only."""
-
-    def type_(self) -> Any:
-        return torch._C._autograd.DeviceType.PrivateUse1
-
-
 _library: torch.library.Library | None = None
 
 
@@ -328,7 +322,7 @@ def register(name: str) -> DeviceModule:
 
     module = device_module(name)
     backend_registration._setup_privateuseone_for_python_backend(
-        name, backend_module=module, hook=_Hooks(), device_guard=_Guard()
+        name, backend_module=module, hook=_Hooks(), device_guard=Guard()
     )
     backend_registration.generate_methods_for_privateuse1_backend(
         for_tensor=False, for_module=False, for_packed_sequence=False, for_storage=True

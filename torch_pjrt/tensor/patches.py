@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from torch_pjrt.tensor import dlpack, memory, pinned, random, runtime, storage_methods, streams
+from torch_pjrt.tensor import dlpack, guard, memory, pinned, random, runtime, storage_methods, streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +337,19 @@ def _flex_attention() -> None:
     module._validate_device = _validate_device
 
 
+def _jagged_attention() -> None:
+    import torch.nested._internal.sdpa as sdpa
+
+    module: Any = sdpa
+    native = module._select_sdp_backend
+
+    @functools.wraps(native)
+    def _select_sdp_backend(query: torch.Tensor, *rest: Any) -> Any:
+        return sdpa.SDPBackend.EFFICIENT_ATTENTION if _ours(query) else native(query, *rest)
+
+    module._select_sdp_backend = _select_sdp_backend
+
+
 PATCHES = (
     Patch("torch.Generator", "PrivateUse1HooksInterface::getNewGenerator", _generator, _generator_is_native),
     Patch("torch.Stream", "DeviceGuardImplInterface::getNewStream, synchronizeStream, queryStream", _stream),
@@ -348,9 +361,11 @@ PATCHES = (
     Patch("UntypedStorage.to(non_blocking=True)", "PrivateUse1HooksInterface::getPinnedMemoryAllocator", _storage_to),
     Patch("Tensor.pin_memory", "PrivateUse1HooksInterface::getPinnedMemoryAllocator, isPinnedPtr", pinned.register),
     Patch("tensors sent between processes", "a registry in torch.multiprocessing.reductions", _between_processes),
+    Patch("errors inside backward", "a C++ PythonDeviceGuard::type that calls no Python", guard.install_engine),
     Patch("torch.clear_autocast_cache", "at::autocast::cached_cast from Python", _autocast_cache),
     Patch("torch.get_autocast_dtype", "a default dtype of PrivateUse1 for all threads", _autocast_dtype),
     Patch("DLPack", "torch.Tensor.__dlpack_device__ for a renamed PrivateUse1", _dlpack),
     Patch("flex_attention", "a registry of devices in torch.nn.attention.flex_attention", _flex_attention),
+    Patch("attention over jagged tensors", "DispatchStub _fused_sdp_choice for nested tensors", _jagged_attention),
     Patch("printing", "the list of devices in torch._tensor_str that are printed from a CPU copy", _printing),
 )

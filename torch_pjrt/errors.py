@@ -60,8 +60,8 @@ class UnsupportedOpError(PjrtError, NotImplementedError):
     """An operator has no row, no decomposition, and may not run on the CPU."""
 
 
-class UnsupportedDtypeError(PjrtError, TypeError):
-    """A dtype that the device (or XLA) does not have."""
+class UnsupportedDtypeError(PjrtError):
+    """A dtype that the device (or XLA) does not have. Not a TypeError: torch's operators (`x * y`) hide those."""
 
 
 class DeviceMismatchError(PjrtError):
@@ -138,6 +138,10 @@ class RecompileWarning(PjrtWarning):
 
 class HostReadWarning(PjrtWarning):
     """A graph of torch.compile reads a value on the host, so its operators run one by one as in eager."""
+
+
+class IgnoredOptionWarning(PjrtWarning):
+    """torch.compile was given options of Inductor for a graph on the device."""
 
 
 class SlotTakenWarning(PjrtWarning):

@@ -94,3 +94,9 @@ def test_use_after_fork_is_refused() -> None:
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+def test_a_dtype_that_xla_lacks_is_named_by_operators_too() -> None:
+    half = torch.ones(2, dtype=torch.float16, device="pjrt")
+    with pytest.raises(errors.UnsupportedDtypeError, match=r"(?s)complex32.*Use torch.complex64"):
+        half * (1 + 2j)

@@ -114,7 +114,11 @@ def _combine(entries: list[_Entry]) -> torch.dtype:
         other = result.get(rank)
         if other is None:
             continue
-        if out is None or "bifc".index(category(other)) > "bifc".index(category(out)):
-            out = torch.promote_types(out, other) if out is not None else other
+        if out is None:
+            out = other
+        elif category(out) == "f" and category(other) == "c":
+            out = out.to_complex()  # of the width that the tensor with more dims has
+        elif "bifc".index(category(other)) > "bifc".index(category(out)):
+            out = torch.promote_types(out, other)
     assert out is not None
     return out

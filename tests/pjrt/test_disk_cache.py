@@ -34,6 +34,22 @@ def test_second_process_compiles_nothing(tmp_path: Path) -> None:
     assert second[1] == 0 and second[2] == first[1]
 
 
+LAPACK = """
+import torch
+a = torch.tensor([[4.0, 2.0], [2.0, 5.0]]).to("pjrt")
+print(torch.linalg.eigvalsh(a).sum().item(), torch.linalg.qr(a)[1].shape, torch.pjrt.stats()["compiles"])
+"""
+
+
+def test_programs_from_disk_that_call_lapack(tmp_path: Path) -> None:
+    """JAX loads LAPACK while it traces; the second process traces nothing, and must not jump to address 0."""
+    env = dict(os.environ, TORCH_PJRT_CACHE_DIR=str(tmp_path))
+    runs = [subprocess.run([sys.executable, "-c", LAPACK], env=env, capture_output=True, text=True) for _ in range(2)]
+    assert [r.returncode for r in runs] == [0, 0]
+    assert [r.stdout.split()[0] for r in runs] == ["9.0", "9.0"]
+    assert runs[1].stdout.split()[-1] == "0"
+
+
 def test_damaged_entries_are_compiled_anew(tmp_path: Path) -> None:
     first = run(tmp_path)
     for entry in tmp_path.glob("*/*"):

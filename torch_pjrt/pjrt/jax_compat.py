@@ -5,6 +5,7 @@ Owns the C++ call path of an executable and its (de)serialisation. Tried with ja
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from jax._src import array as jax_array
 from jax._src import core, tree_util
 from jax._src.interpreters import pxla
+from jax._src.lax import linalg
 from jax._src.lib import _jax
 from jax._src.lib import xla_client as xc
 
@@ -31,8 +33,20 @@ def serialize(executable: Any, device: Any) -> bytes:
 
 
 def deserialize(data: bytes, device: Any) -> Any:
-    """The reverse of serialize, loaded on the device. Raises what the plugin raises when the bytes are not its own."""
+    """The reverse of serialize, loaded on the device. Raises what the plugin raises when the bytes are not its own.
+
+    JAX fills in the addresses of LAPACK's routines when it traces a call of one. A program that comes from disk was
+    traced in another process, and would jump to address 0.
+    """
+    if device.platform == "cpu" and b"lapack_" in data:
+        _load_lapack()
     return device.client.deserialize_executable(data, executable_devices=xc.DeviceList((device,)))
+
+
+@functools.cache
+def _load_lapack() -> None:
+    """Takes half a second, so only programs that call LAPACK ask for it."""
+    linalg.initialize_lapack()
 
 
 def make_call(

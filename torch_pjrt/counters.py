@@ -20,12 +20,15 @@ class Counters:
     cache_hits: int = 0
     disk_hits: int = 0
     compile_seconds: float = 0.0
+    captures: int = 0  # of graphs of torch.compile, one per size
+    captures_dropped: int = 0
     programs_launched: int = 0
     recorded_ops: int = 0
     flushes: Counter[str] = field(default_factory=Counter)
     host_reads: Counter[str] = field(default_factory=Counter)
     fallbacks: Counter[str] = field(default_factory=Counter)
     fallback_lines: Counter[str] = field(default_factory=Counter)
+    wide_dtypes: Counter[str] = field(default_factory=Counter)
     causes: deque[str] = field(default_factory=lambda: deque(maxlen=1000))
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -36,19 +39,23 @@ class Counters:
             "cache_hits": self.cache_hits,
             "disk_hits": self.disk_hits,
             "compile_seconds": self.compile_seconds,
+            "captures": self.captures,
+            "captures_dropped": self.captures_dropped,
             "programs_launched": self.programs_launched,
             "recorded_ops": self.recorded_ops,
             "flushes": dict(self.flushes),
             "host_reads": dict(self.host_reads),
             "fallbacks": dict(self.fallbacks),
             "fallback_lines": dict(self.fallback_lines),
+            "wide_dtypes": dict(self.wide_dtypes),
         }
 
     def reset(self) -> None:
         """All counters to zero."""
         self.compiles = self.cache_hits = self.disk_hits = self.programs_launched = self.recorded_ops = 0
+        self.captures = self.captures_dropped = 0
         self.compile_seconds = 0.0
-        for counter in (self.flushes, self.host_reads, self.fallbacks, self.fallback_lines):
+        for counter in (self.flushes, self.host_reads, self.fallbacks, self.fallback_lines, self.wide_dtypes):
             counter.clear()
         self.causes.clear()
 

@@ -124,23 +124,3 @@ def test_port_lists_what_is_left(program: pathlib.Path) -> None:
     program.write_text("import torch\nname = torch.cuda.get_device_name()\n")
     done = call("port", "train.py")
     assert done.exit_code == 1 and "PJ110" in done.output
-
-
-MEASURED = """
-import torch
-device = "cuda"
-model = torch.nn.Linear(3, 1).to(device)
-for n in range(1, 7):
-    loss = model(torch.ones(n, 3, device=device)).sum()
-    value = loss.item()
-raise SystemError("the end")
-"""
-
-
-def test_a_run_adds_measured_findings(program: pathlib.Path) -> None:
-    program.write_text(MEASURED)
-    done = call("check", "train.py", "--run", "python train.py", "--json")
-    found = {one["id"]: one for one in json.loads(done.stdout)["findings"]}
-    assert (found["PJ903"]["path"], found["PJ903"]["line"], found["PJ903"]["times"]) == ("train.py", 7, 6)
-    assert "SystemError: the end" in found["PJ905"]["what"] and found["PJ905"]["line"] == 8
-    assert found["PJ906"]["severity"] == "style"

@@ -159,6 +159,8 @@ _ROWS: tuple[tuple[str, str, Severity, str, str, Severity | None], ...] = (
      "See the message.", None),
     ("PJ906", "measured-cuda-call", _Y, "The program asked CUDA for this; `torch-pjrt run` answered in its place.",
      "`torch-pjrt port` rewrites most of these.", None),
+    ("PJ907", "measured-wide-dtype", _S, "The device computed in float64 or complex128, which is emulated on TPU and missing "
+     "on Trainium and Apple chips.", "Cast to float32 or complex64 before the tensor goes to the device.", None),
 )  # fmt: skip
 
 RULES = {

@@ -7,6 +7,7 @@ __all__ = ["check"]
 import json
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from torch_pjrt.check import Finding, Severity, baseline, files, measured, report_data, report_html, report_text
+from torch_pjrt.config import child_environment
 
 FOUND, USAGE, INTERNAL = 1, 2, 3
 
@@ -41,6 +43,8 @@ def check(
         ids = _selection(select)
     except (files.PathError, baseline.BaselineError) as error:
         raise click.UsageError(str(error)) from error
+    if command is not None:
+        _program(command)  # before any work is done, whether it can be run
     findings = _examine(wanted)
     if command is not None:
         findings = sorted(findings + _measure(command), key=lambda one: one.order)
@@ -62,7 +66,9 @@ def _selection(text: str) -> tuple[str, ...]:
     ids = tuple(one.strip().upper() for one in text.split(",") if one.strip())
     for one in ids:
         if not any(id_.startswith(one) for id_ in RULES):
-            raise click.UsageError(f"--select {one}: no rule has an id that begins so; they are PJ001 to PJ906")
+            raise click.UsageError(
+                f"--select {one}: no rule has an id that begins so; they are {min(RULES)} to {max(RULES)}"
+            )
     return ids
 
 
@@ -78,22 +84,39 @@ def _examine(wanted: Sequence[pathlib.Path]) -> list[Finding]:
 
 
 def _measure(command: str) -> list[Finding]:
-    """Run a program under `torch-pjrt run` and read its report. What it prints goes to stderr."""
-    words = shlex.split(command)
-    if words and os.path.basename(words[0]).startswith("python"):
-        words = words[1:]
-    if not words:
-        raise click.UsageError("--run needs a program, as in --run 'train.py --epochs 1'")
-    script = words[1] if words[0] == "-m" and len(words) > 1 else words[0]
-    if words[0] != "-m" and not os.path.isfile(script):
-        raise click.UsageError(f"--run {script}: no such file")
+    """Run a program under `torch-pjrt run` and read its report. What it prints goes to stderr.
+
+    The disk cache is off: a program that an earlier run compiled would hide that lines compile again and again.
+    """
+    words, environment, script = _program(command)
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder, "report.json")
         start = [sys.executable, "-m", "torch_pjrt.cli.main", "run", "--quiet", "--report", str(report)]
-        done = subprocess.run([*start, *words], stdout=2, check=False)
+        done = subprocess.run([*start, *words], stdout=2, env=environment, check=False)
         if not report.exists():
-            raise click.ClickException(f"--run {command}: the program ended with {done.returncode} and left no report")
+            return [measured.no_report(script, done.returncode)]
         return sorted(measured.findings_of_run(json.loads(report.read_text()), script), key=lambda one: one.order)
+
+
+def _program(command: str) -> tuple[list[str], dict[str, str], str]:
+    """`NAME=VALUE python -u train.py --epochs 1` as words for `torch-pjrt run`, the environment, and the script."""
+    words = shlex.split(command)
+    environment = child_environment({"TORCH_PJRT_CACHE_DIR": "off"})
+    while words and re.match(r"[A-Za-z_]\w*=", words[0]):
+        name, _, value = words.pop(0).partition("=")
+        environment[name] = value
+    if words and os.path.basename(words[0]).startswith("python"):
+        words = words[1:]
+        while words and words[0].startswith("-") and words[0] != "-m":
+            if words[0] == "-c":
+                raise click.UsageError("--run takes a file or -m MODULE, not -c")
+            words = words[1:]
+    if not words or words == ["-m"]:
+        raise click.UsageError("--run needs a program, as in --run 'train.py --epochs 1'")
+    script = words[1] if words[0] == "-m" else words[0]
+    if words[0] != "-m" and not os.path.isfile(script):
+        raise click.UsageError(f"--run {script}: no such file")
+    return words, environment, script
 
 
 def _report(findings: Sequence[Finding], num_files: int, form: str, output: str | None) -> None:

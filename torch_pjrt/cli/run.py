@@ -21,6 +21,7 @@ from rich.table import Table
 from torch_pjrt.config import settings
 from torch_pjrt.counters import counters
 from torch_pjrt.integrations import cuda_alias
+from torch_pjrt.integrations.cuda_alias.patching import Counts
 
 
 def run(
@@ -57,11 +58,14 @@ def print_script_traceback(error: Exception) -> None:
     traceback.print_exception(type(error), error, trace or error.__traceback__)
 
 
-def write_report(
-    path: pathlib.Path, counts: Mapping[str, int], stats: Mapping[str, Any], error: Exception | None
-) -> None:
+def write_report(path: pathlib.Path, counts: Counts, stats: Mapping[str, Any], error: Exception | None) -> None:
     """What `torch-pjrt check --run` reads: what was mapped, the counters, why programs were compiled, and the error."""
-    table: dict[str, Any] = {"mapped": dict(counts), "stats": dict(stats), "causes": list(counters.causes)}
+    table: dict[str, Any] = {
+        "mapped": dict(counts),
+        "mapped_lines": dict(counts.lines),
+        "stats": dict(stats),
+        "causes": list(counters.causes),
+    }
     if error is not None:
         last = traceback.extract_tb(error.__traceback__)
         theirs = [one for one in last if "site-packages" not in one.filename and "torch_pjrt" not in one.filename]

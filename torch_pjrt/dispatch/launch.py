@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from torch_pjrt.config import settings
@@ -68,6 +69,7 @@ class Plans(dict[Any, Plan]):
 _owners: weakref.WeakSet[Plans] = weakref.WeakSet()
 _eager = Plans()
 _BY_SETTINGS = Policy()
+_WIDE = frozenset({np.dtype(np.float64), np.dtype(np.complex128)})
 
 
 def precision() -> str:
@@ -91,6 +93,7 @@ def plan_for(
         counters.cache_hits += 1
         return plan
     body = steps()
+    _note_wide_dtypes(body, lines)
     share = settings.segments if policy.share_layers is None else policy.share_layers
     groups = groups_of(body, len(in_specs)) if share else [range(len(body))]
     segments = build_segments(body, in_specs, live, dead_inputs, groups)
@@ -103,6 +106,14 @@ def plan_for(
     plan = Plan(launches, len(in_specs) + len(live))
     plans[key] = plan
     return plan
+
+
+def _note_wide_dtypes(body: Sequence[tuple[Template, tuple[int, ...]]], lines: Sequence[Line]) -> None:
+    """Count the lines that compute in dtypes which other chips lack: once for each op of a new program."""
+    for (template, _), line in zip(body, lines):  # noqa: B905 - one line a step
+        for out in template.outs:
+            if out.spec.dtype in _WIDE and line is not None:
+                counters.wide_dtypes[f"{out.spec.dtype} at {show(line)}"] += 1
 
 
 def run(

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 __all__ = ["active"]
 
-import collections
 import contextlib
 from collections.abc import Iterator
 
 from . import calls, devices
-from .patching import Patches
+from .patching import Counts, Patches
 
 
 @contextlib.contextmanager
-def active() -> Iterator[collections.Counter[str]]:
+def active() -> Iterator[Counts]:
     """Map CUDA to the pjrt device in a block. Gives the count of what was mapped, by name."""
     patches = Patches()
     try:

@@ -76,7 +76,7 @@ def _counted(patches: Patches, name: str, function: Any) -> Any:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        patches.counts[name] += 1
+        patches.counts.note(name)
         kwargs = {key: patches.device(value) for key, value in kwargs.items()}
         return function(*map(patches.device, args), **kwargs)
 
@@ -85,7 +85,7 @@ def _counted(patches: Patches, name: str, function: Any) -> Any:
 
 def _counted_class(patches: Patches, name: str, cls: type) -> type:
     def new(_: type, *args: Any, **kwargs: Any) -> Any:
-        patches.counts[name] += 1
+        patches.counts.note(name)
         kwargs = {key: patches.device(value) for key, value in kwargs.items()}
         return cls(*map(patches.device, args), **kwargs)
 

@@ -113,7 +113,7 @@ def _mapped_result(patches: Patches, function: Callable[..., Any]) -> Callable[.
 def _to_device(patches: Patches) -> Callable[..., Any]:
     def make(function: Callable[..., Any]) -> Callable[..., Any]:
         def cuda(self: Any, device: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
-            patches.counts[".cuda()"] += 1
+            patches.counts.note(".cuda()")
             index = device if isinstance(device, int) else 0
             target = torch.device(settings.device_name, index) if device is None or index == device else device
             return self.to(patches.device(target), **({"non_blocking": True} if non_blocking else {}))
@@ -137,7 +137,7 @@ def _tensor_type(patches: Patches) -> Callable[..., Any]:
             legacy = _legacy_dtype(dtype)
             if legacy is None:
                 return function(self, dtype, *args, **kwargs)
-            patches.counts["torch.cuda.*Tensor"] += 1
+            patches.counts.note("torch.cuda.*Tensor")
             return self.to(settings.device_name, legacy)
 
         return call
@@ -151,7 +151,7 @@ def _default_tensor_type(patches: Patches) -> Callable[..., Any]:
             legacy = _legacy_dtype(kind)
             if legacy is None:
                 return function(kind)
-            patches.counts["torch.cuda.*Tensor"] += 1
+            patches.counts.note("torch.cuda.*Tensor")
             torch.set_default_dtype(legacy)
             return torch.set_default_device(settings.device_name)
 
@@ -165,7 +165,7 @@ def _data_parallel(patches: Patches) -> Callable[..., Any]:
 
     def make(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: Any, module: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
-            patches.counts["torch.nn.DataParallel"] += 1
+            patches.counts.note("torch.nn.DataParallel")
             torch.nn.Module.__init__(self)
             self.module = module.to(device_module().current_device())
             self.dim, self.device_ids, self.output_device = dim, [], output_device

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Patches"]
+__all__ = ["Counts", "Patches"]
 
 import collections
 import functools
@@ -12,15 +12,29 @@ from typing import Any
 import torch
 
 from torch_pjrt.config import settings
+from torch_pjrt.dispatch.lines import show, user_line
 
 _ABSENT = object()
+
+
+class Counts(collections.Counter[str]):
+    """What was mapped, by name; `lines` counts the same by name and line of the program."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: collections.Counter[str] = collections.Counter()
+
+    def note(self, name: str) -> None:
+        """Count one more."""
+        self[name] += 1
+        self.lines[f"{name} at {show(user_line()) or 'outside Python'}"] += 1
 
 
 class Patches:
     """Replaces attributes and puts them back in reverse order."""
 
     def __init__(self) -> None:
-        self.counts: collections.Counter[str] = collections.Counter()
+        self.counts = Counts()
         self._undo: list[tuple[Any, str, Any]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> None:
@@ -48,10 +62,10 @@ class Patches:
         if isinstance(value, str):
             if value != "cuda" and not value.startswith("cuda:"):
                 return value
-            self.counts['device="cuda"'] += 1
+            self.counts.note('device="cuda"')
             return settings.device_name + value[len("cuda") :]
         if isinstance(value, torch.device) and value.type == "cuda":
-            self.counts['device="cuda"'] += 1
+            self.counts.note('device="cuda"')
             return torch.device(settings.device_name, value.index or 0)
         return value
 

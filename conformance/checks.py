@@ -7,6 +7,7 @@ as a whole is run again one sample at a time.
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -140,12 +141,13 @@ def _alone(job: Job) -> Any:
 
 
 def samples_of(info: Any, dtype: torch.dtype, grad: bool, limit: int | None) -> list[tuple[int, Any]]:
-    """All samples with their positions, or `limit` of them spread evenly."""
+    """All samples with their positions, or `limit` of them: the first, and others that differ from dtype to dtype."""
     found = list(enumerate(info.sample_inputs("cpu", dtype, requires_grad=grad)))
     if limit is None or len(found) <= limit:
         return found
-    step = (len(found) - 1) / max(1, limit - 1)
-    return [found[round(i * step)] for i in range(limit)]
+    # a generator of our own: sample_inputs and the operators use the global ones
+    chosen = random.Random(f"{info.full_name} {dtype} {grad}").sample(range(1, len(found)), limit - 1)
+    return [found[0], *(found[i] for i in sorted(chosen))]
 
 
 def _pointed_at(name: str, sample: Any) -> Callable[[Any], Any] | None:

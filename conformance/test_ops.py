@@ -15,15 +15,27 @@ __all__ = ["nodes"]
 
 
 def _compiled(info: Any) -> Callable[..., Any]:
-    torch._dynamo.reset()
-    return torch.compile(lambda *args, **kwargs: info.op(*args, **kwargs), backend="pjrt", dynamic=False)
+    """The operator compiled anew at each call, so that no sample meets the recompile limit and runs eagerly."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        torch._dynamo.reset()
+        with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+            return torch.compile(lambda *a, **k: info.op(*a, **k), backend="pjrt", dynamic=False)(*args, **kwargs)
+
+    return run
 
 
 def _run(node: Node, record: Any) -> None:
     check = getattr(checks, node.test)
     info, dtype = entries()[node.op], getattr(torch, node.dtype)
-    options = {"wrap": _compiled} if node.mode == "compile" else {}
+    options: dict[str, Any] = {"limit": node.limit}
+    if node.mode == "compile":
+        options["wrap"] = _compiled
+        breaks = torch._dynamo.utils.counters["graph_break"]
+        breaks.clear()
     verdict(node.test, node.op, node.dtype, node.mode, lambda: check(info, dtype, **options), record)
+    if node.mode == "compile" and breaks:
+        record("graph_breaks", sum(breaks.values()))
 
 
 def _make(test: str) -> Any:

@@ -12,7 +12,18 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from torch_pjrt.dispatch import attention, data_dependent, foreach, internal, least_squares, nested, special, views
+from torch_pjrt.dispatch import (
+    attention,
+    data_dependent,
+    foreach,
+    internal,
+    least_squares,
+    nested,
+    sparse,
+    sparse_make,
+    special,
+    views,
+)
 from torch_pjrt.dispatch.bits import left_to_us, resolving
 from torch_pjrt.dispatch.kernels import RowKernel, functional, inplace, out_variant
 from torch_pjrt.ops.refusals import AT_CALL
@@ -79,7 +90,8 @@ def fill() -> None:
     """Register everything. Called once."""
     library = torch.library.Library("aten", "IMPL")  # noqa: TOR901 - lives as long as the process
     _libraries.append(library)
-    own = (*special.KERNELS, *data_dependent.KERNELS, *internal.KERNELS, *attention.KERNELS, *views.VIEW_OPS)
+    own = (*special.KERNELS, *data_dependent.KERNELS, *internal.KERNELS, *attention.KERNELS, *views.VIEW_OPS,
+           *sparse_make.KERNELS)  # fmt: skip
     taken = {f"aten::{n}" if "." in n else f"aten::{n}.default" for n in own}
     internal.define()
     for row in load_rows().values():
@@ -91,3 +103,4 @@ def fill() -> None:
     foreach.register(library)
     least_squares.register(library)
     nested.register(library)
+    sparse.register(library)

@@ -1,6 +1,7 @@
 """Operators that are other operators: our list first, then torch's decomposition table.
 
-Owns the order of the two and the list of torch's decompositions that are not to be used.
+Owns the order of the two and the list of torch's decompositions that are not to be used. Ours are below and in the other
+decompose_*.py, which load_rows() imports.
 """
 
 from __future__ import annotations

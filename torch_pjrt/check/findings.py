@@ -5,12 +5,21 @@ Values only; rules.py has the table of rules, source.py makes findings, report_*
 
 from __future__ import annotations
 
-__all__ = ["Finding", "Rule", "Severity"]
+__all__ = ["Finding", "Rule", "Severity", "near"]
 
 import dataclasses
 import enum
 import hashlib
+import os
 from typing import Any
+
+
+def near(path: str) -> str:
+    """A path below the current folder as it is seen from there, any other as it is."""
+    if not os.path.isabs(path):
+        return os.path.normpath(path).replace(os.sep, "/")
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative.replace(os.sep, "/")
 
 
 class Severity(enum.StrEnum):
@@ -69,8 +78,8 @@ class Finding:
 
     @property
     def fingerprint(self) -> str:
-        """The same for the same text in the same file, wherever the line moves to."""
-        words = "\0".join((self.rule.id, self.path, " ".join(self.text.split()), self.what))
+        """The same for the same text in the same file, wherever the line moves to and however the path is given."""
+        words = "\0".join((self.rule.id, near(self.path), " ".join(self.text.split()), self.what))
         return hashlib.sha256(words.encode()).hexdigest()[:20]
 
     @property

@@ -10,12 +10,11 @@ __all__ = ["findings_of_run", "no_report"]
 import collections
 import dataclasses
 import linecache
-import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .findings import Finding, Severity
+from .findings import Finding, Severity, near
 from .rules import RULES
 
 _PLACE = re.compile(r"(?:^(?!.* at )| at )(?P<path>(?:[A-Za-z]:)?[^:\n]+\.(?:py|ipynb)):(?P<line>\d+)(?: in [^\s:]+)?")
@@ -84,9 +83,7 @@ def _milder(finding: Finding) -> Finding:
 def _finding(id_: str, what: str, place: str, times: int | None = None) -> Finding:
     match = _PLACE.search(place)
     path, line = (match["path"], int(match["line"])) if match else (place, 1)
-    if os.path.isabs(path):
-        near = os.path.relpath(path)
-        path = path if near.startswith("..") else near
+    path = near(path)
     linecache.checkcache(path)
     rule = RULES[id_]
     return Finding(

@@ -53,7 +53,7 @@ def _show_one(console: Console, one: Finding, *, explain: bool) -> None:
     console.print(f"  {place:>5}  [{colour}]{one.rule.id} {one.severity}[/]  {escape(one.what)}{times}{guarded}")
     if explain:
         console.print(f"         {escape(one.rule.consequence)}")
-        console.print(f"         [dim]fix:[/] {escape(one.rule.fix)} [dim]({one.rule.doc})[/]")
+        console.print(f"         [dim]fix:[/] {escape(one.rule.fix)} [dim](--explain {one.rule.id})[/]")
 
 
 def _summary(findings: Sequence[Finding]) -> Table:

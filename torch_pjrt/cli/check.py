@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["check"]
+__all__ = ["check", "explain"]
 
 import json
 import os
@@ -16,9 +16,22 @@ from collections.abc import Sequence
 
 import click
 from rich.console import Console
+from rich.markdown import Markdown
 from rich.progress import Progress
 
-from torch_pjrt.check import Finding, Severity, baseline, files, measured, report_data, report_html, report_text
+from torch_pjrt.check import (
+    RULES,
+    Finding,
+    Severity,
+    baseline,
+    files,
+    measured,
+    report_html,
+    report_json,
+    report_sarif,
+    report_text,
+)
+from torch_pjrt.check.explain import explanation
 from torch_pjrt.config import child_environment
 
 FOUND, USAGE, INTERNAL = 1, 2, 3
@@ -60,9 +73,17 @@ def check(
     return FOUND if findings else 0
 
 
-def _selection(text: str) -> tuple[str, ...]:
-    from torch_pjrt.check import RULES
+def explain(id_: str) -> int:
+    """Print what the documentation says of a rule."""
+    found = RULES.get(id_.strip().upper())
+    if found is None:
+        raise click.UsageError(f"--explain {id_}: there is no such rule; they are {min(RULES)} to {max(RULES)}")
+    console = Console(highlight=False)
+    console.print(Markdown(explanation(found)))
+    return 0
 
+
+def _selection(text: str) -> tuple[str, ...]:
     ids = tuple(one.strip().upper() for one in text.split(",") if one.strip())
     for one in ids:
         if not any(id_.startswith(one) for id_ in RULES):
@@ -128,8 +149,8 @@ def _report(findings: Sequence[Finding], num_files: int, form: str, output: str 
                 report_text.show(findings, num_files, Console(file=file, highlight=False, soft_wrap=True))
         return
     texts = {
-        "json": lambda: report_data.as_json(findings, num_files),
-        "sarif": lambda: report_data.as_sarif(findings),
+        "json": lambda: report_json.as_json(findings, num_files),
+        "sarif": lambda: report_sarif.as_sarif(findings),
         "html": lambda: report_html.as_html(findings, num_files),
     }
     if output is None:

@@ -52,7 +52,7 @@ def run(script: str, arguments: tuple[str, ...], as_module: bool, quiet: bool, r
 
 
 @main.command()
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.argument("paths", nargs=-1, metavar="PATH...")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json", "sarif", "html"]), default="text", show_default=True
 )
@@ -75,7 +75,16 @@ def run(script: str, arguments: tuple[str, ...], as_module: bool, quiet: bool, r
 @click.option(
     "--run", "command", metavar="CMD", help="Also run this program on the pjrt device and report what it did."
 )
-def check(paths: tuple[str, ...], as_json: bool, form: str, baseline: str, write_baseline: str, **options: Any) -> None:
+@click.option("--explain", metavar="ID", help="Print what a rule is about, with examples, and check nothing.")
+def check(
+    paths: tuple[str, ...],
+    as_json: bool,
+    form: str,
+    baseline: str,
+    write_baseline: str,
+    explain: str | None,
+    **options: Any,
+) -> None:
     """Find what ties a program to one chip: in files, folders, notebooks, requirements, or an installed package.
 
     Nothing is run or imported, except with --run. Exits with 0 without findings, 1 with, 2 for a wrong command line,
@@ -86,9 +95,14 @@ def check(paths: tuple[str, ...], as_json: bool, form: str, baseline: str, write
         torch-pjrt check src requirements.txt --severity silently-changes
         torch-pjrt check . --format sarif -o check.sarif
         torch-pjrt check train.py --run "train.py --epochs 1"
+        torch-pjrt check --explain PJ203
     """
     from . import check as command
 
+    if explain is not None:
+        sys.exit(command.explain(explain))
+    if not paths:
+        raise click.UsageError("Missing argument 'PATH...'.")
     form = "json" if as_json else form
     sys.exit(_internal_errors(command.check, paths, form=form, known=baseline, new_baseline=write_baseline, **options))
 

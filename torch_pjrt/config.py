@@ -163,11 +163,18 @@ class Settings:
         least=0,
         help="Warn when one line of user code has caused this many compiles. 0 never warns.",
     )
+    compiled_sizes = Setting(
+        name="compiled_sizes",
+        default=64,
+        least=1,
+        help="For how many sizes of its inputs a graph of torch.compile keeps its executables; the longest unused go "
+        "first.",
+    )
     dump = Setting(
         name="dump",
         default="",
         help="Folder into which every compiled program is written as StableHLO and as optimised HLO, with a list of the "
-        "user's lines.",
+        "user's lines, and every graph of torch.compile as text.",
     )
     log = Setting(
         name="log",

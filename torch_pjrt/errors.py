@@ -16,6 +16,7 @@ __all__ = [
     "ForkedProcessError",
     "HostReadError",
     "HostReadWarning",
+    "IgnoredOptionWarning",
     "IndexOutOfRangeError",
     "InvalidOperandError",
     "LoweringMismatchError",

@@ -1,143 +1,59 @@
 """Turns a function of tensors into a Program by running it once on stand-ins, through the same kernels as eager.
 
-Owns Captured: the recorded steps, what they need and what they give, and how a later call with real tensors runs them.
-Nothing is computed while capturing; reading a value there is an error, since a Program cannot wait for the host.
+Nothing is computed while capturing; reading a value there is an error, since a Program cannot wait for the host. What
+comes out is a Captured (captured.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from torch_pjrt.counters import counters
-from torch_pjrt.dispatch import launch
-from torch_pjrt.dispatch.fused import Recorder, holders, recorder
+from torch_pjrt.compile.captured import Captured, Draw, Output
+from torch_pjrt.dispatch.fused import Recorder, recorder
 from torch_pjrt.dispatch.lines import Line
-from torch_pjrt.program.program import Spec, Template
-from torch_pjrt.tensor.random import default_state, take
-from torch_pjrt.tensor.storage import READY, UNFILLED, Cell, Value, aval_of_tensor, cell_of, new_storage, tensor_over
+from torch_pjrt.tensor.random import default_state
+from torch_pjrt.tensor.storage import READY, UNFILLED, Value, cell_of, new_storage, tensor_over
 
-Place = tuple[tuple[int, ...], tuple[int, ...], int, torch.dtype]
-Signature = tuple[Any, ...]
+__all__ = ["Captured", "Steps", "capture", "states"]
 
 
-@dataclass(slots=True)
-class Output:
-    """One result: a plain Python value, or a tensor over an input's storage or over a result of the Program."""
+class Steps(list[Any]):
+    """A list to record into that gives every step the line in `line`: of a graph's node, not of who calls the graph."""
 
-    constant: Any = None
-    place: Place | None = None
-    input: int = -1  # the argument whose storage it shares
-    value: int = -1  # the number of the Program's value
+    line: Line = None
+
+    def append(self, step: Any) -> None:
+        """Take a step, with the better line."""
+        super().append(step if self.line is None else (*step[:4], self.line))
 
 
 @dataclass(slots=True)
-class Captured:
-    """A Program and its calling convention."""
+class States:
+    """States of the generator that a capture saves (tensor -> number of the step before which) and draws from again
+    (first step, number of steps, tensor)."""
 
-    steps: list[tuple[Template, tuple[int, ...]]]
-    numbers: list[tuple[Any, ...]]
-    random: list[int]  # steps whose last number is a seed and offset to draw anew
-    lines: list[Line]
-    in_specs: list[Spec]
-    tensor_args: list[int]  # positions of the arguments that are the first inputs
-    constants: list[Value]  # the inputs after those
-    writes: list[tuple[int, int]]  # (argument, value): storages that are written
-    outputs: list[Output]
-    live: list[bool]
-    structure: Any
+    saved: list[tuple[torch.Tensor, int]] = field(default_factory=list)
+    replayed: list[tuple[int, int, torch.Tensor]] = field(default_factory=list)
 
-    def __call__(self, args: Sequence[Any]) -> list[Any]:
-        """Run on real arguments (with the signature that was captured)."""
-        engine = recorder()
-        with engine.lock:
-            engine.flush("compiled call")
-            cells = [cell_of(args[i]) for i in self.tensor_args]
-            values = [engine.ready(c.value) for c in cells]
-            values += self.constants
-            dead = self._reusable(cells, values)
-            arrays: list[Any] = [v.array for v in values]
-            if self.steps:
-                self._run(engine, arrays, dead)
-            return self._results(args, cells, arrays)
-
-    def _reusable(self, cells: list[Cell], values: list[Value]) -> list[bool]:
-        """Which inputs' buffers may be overwritten: those of storages that are written and that nobody else holds."""
-        written = {i for i, _ in self.writes}
-        counts = holders(values)
-        dead = [False] * len(values)
-        for position, argument in enumerate(self.tensor_args):
-            if argument in written:
-                dead[position] = counts[position] == 1 and not values[position].shared  # only its storage's cell
-        return dead
-
-    def _run(self, engine: Recorder, arrays: list[Any], dead: list[bool]) -> None:
-        numbers = self.numbers
-        if self.random:
-            numbers = list(numbers)
-            for s in self.random:
-                numbers[s] = (*numbers[s][:-1], take(default_state(), self.steps[s][0].draws))
-        key = ("captured", id(self), launch.precision(), tuple(dead))
-        plan = launch.plan_for(key, lambda: self.steps, self.in_specs, self.live, dead, self.lines)
-        counters.flushes["compiled call"] += 1
-        arrays += [None] * len(self.live)
-        engine.checks += launch.run(key, plan, arrays, numbers, self.lines)
-
-    def _results(self, args: Sequence[Any], cells: list[Cell], arrays: list[Any]) -> list[Any]:
-        fresh: dict[int, torch.UntypedStorage] = {}
-        made: dict[int, Value] = {}
-
-        def value_of(number: int) -> Value:
-            if number not in made:
-                made[number] = Value(self._spec(number), READY, arrays[number])
-            return made[number]
-
-        for argument, number in self.writes:
-            cells[self.tensor_args.index(argument)].value = value_of(number)
-        out: list[Any] = []
-        for output in self.outputs:
-            if output.place is None:
-                out.append(output.constant)
-                continue
-            size, stride, offset, dtype = output.place
-            if output.input >= 0:
-                storage = args[output.input].untyped_storage()
-            else:
-                storage = fresh.get(output.value)
-                if storage is None:
-                    value = value_of(output.value)
-                    storage = fresh[output.value] = new_storage(value, value.spec.nbytes)
-            out.append(tensor_over(storage, size, stride, offset, dtype))
-        return out
-
-    def _spec(self, number: int) -> Spec:
-        if number < len(self.in_specs):
-            return self.in_specs[number]
-        at = number - len(self.in_specs)
-        for template, _ in self.steps:
-            if at < len(template.outs):
-                return template.outs[at].spec
-            at -= len(template.outs)
-        raise AssertionError("no such value")
+    def source(self, step: int, args: Sequence[Any]) -> tuple[int, int]:
+        """(argument with the state that a step draws from, first step that does); -1: the default generator."""
+        for first, count, tensor in self.replayed:
+            if first <= step < first + count:
+                return next(i for i, arg in enumerate(args) if arg is tensor), first
+        return -1, step
 
 
-def signature(args: Sequence[Any]) -> Signature:
-    """What a capture depends on: how tensors lie in their storages, and everything that is not a device tensor."""
-    out: list[Any] = []
-    for arg in args:
-        if isinstance(arg, torch.Tensor):
-            if arg.device.type == "cpu":
-                out.append((arg.dtype, arg.item() if arg.dim() == 0 else id(arg)))
-            else:
-                _, aval, starts = aval_of_tensor(arg)
-                out.append((aval, starts))
-        else:
-            out.append((type(arg), arg))
-    return tuple(out)
+_states: list[States] = []
+
+
+def states() -> States | None:
+    """Those of the capture that is going on."""
+    return _states[-1] if _states else None
 
 
 def capture(function: Callable[..., Any], args: Sequence[Any], steps: list[Any] | None = None) -> Captured:
@@ -152,12 +68,14 @@ def capture(function: Callable[..., Any], args: Sequence[Any], steps: list[Any] 
         stand_ins, inputs, tensor_args = _stand_ins(args)
         state = default_state()
         before = (state.seed, state.offset)
+        _states.append(States())
         try:
             with _recording_apart(engine, steps) as recorded:
                 result = function(*stand_ins)
                 flat, structure = torch.utils._pytree.tree_flatten(result)
                 return _assemble(recorded, stand_ins, inputs, tensor_args, flat, structure)
         finally:
+            _states.pop()
             state.seed, state.offset = before
 
 
@@ -221,7 +139,9 @@ def _assemble(
         for v in outs:
             numbering[v] = first + v.index
     storages = {id(stand_ins[a].untyped_storage()._pjrt): a for a in tensor_args}
-    outputs = [_output(t, storages, numbering) for t in flat]
+    assert _states
+    saved = {id(tensor): step for tensor, step in _states[-1].saved}
+    outputs = [Output(state=saved[id(t)]) if id(t) in saved else _output(t, storages, numbering) for t in flat]
     writes = []
     for position, argument in enumerate(tensor_args):
         now = cell_of(stand_ins[argument]).value
@@ -232,7 +152,7 @@ def _assemble(
     return Captured(
         steps=body,
         numbers=[s[2] for s in steps],
-        random=[i for i, s in enumerate(steps) if s[0].draws],
+        random=_draws(steps, stand_ins),
         lines=[s[4] for s in steps],
         in_specs=[v.spec for v in inputs] + [v.spec for v in constants],
         tensor_args=tensor_args,
@@ -242,6 +162,19 @@ def _assemble(
         live=[first + i in wanted for i in range(count)],
         structure=structure,
     )
+
+
+def _draws(steps: list[Any], args: list[Any]) -> list[Draw]:
+    """The steps that draw random numbers, and from where."""
+    out: list[Draw] = []
+    after: dict[int, int] = {}
+    for i, (template, *_) in enumerate(steps):
+        if template.draws:
+            argument, first = _states[-1].source(i, args)
+            begin = after.setdefault(first, 0) if argument >= 0 else 0
+            out.append(Draw(i, template.draws, argument, begin))
+            after[first] = begin + template.draws
+    return out
 
 
 def _output(item: Any, storages: dict[int, int], numbering: dict[Value, int]) -> Output:

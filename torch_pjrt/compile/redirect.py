@@ -8,10 +8,13 @@ tensors are. torch has no registration for a device's default backend; this stan
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from torch_pjrt.errors import IgnoredOptionWarning
 
 _applied = False
 
@@ -22,29 +25,63 @@ def apply() -> None:
     if _applied:
         return
     _applied = True
-    for name, ours in (("_TorchCompileInductorWrapper", True), ("_TorchCompileWrapper", False)):
+    for name in ("_TorchCompileInductorWrapper", "_TorchCompileWrapper"):
         wrapper = getattr(torch, name, None)
         if wrapper is not None:
-            wrapper.__call__ = _asking(wrapper.__call__, ours)
+            wrapper.__init__ = _remembering(wrapper.__init__)
+    wrapper = getattr(torch, "_TorchCompileInductorWrapper", None)
+    if wrapper is not None:
+        wrapper.__call__ = _asking(wrapper.__call__)
 
 
-def _asking(original: Callable[..., Any], is_default: bool) -> Callable[..., Any]:
+def _remembering(original: Callable[..., None]) -> Callable[..., None]:
+    """Inductor's wrapper turns the mode into options of its own, so the mode is kept beside them."""
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        leave_kernels_alone()
+        original(self, *args, **kwargs)
+        given = dict(zip(("mode", "options"), args)) | kwargs  # noqa: B905 - Inductor's arguments begin with these
+        self._pjrt_asked = given.get("mode"), given.get("options")
+
+    return init
+
+
+def _asking(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(self: Any, graph: Any, inputs: Any, **kwargs: Any) -> Any:
-        leave_kernels_alone()
-        if is_default:
-            from torch_pjrt.compile.backend import on_device, pjrt
+        from torch_pjrt.compile.backend import on_device, pjrt
 
-            if on_device(graph, inputs):
-                return pjrt(graph, inputs)
-        return original(self, graph, inputs, **kwargs)
+        if not on_device(graph, inputs):
+            return original(self, graph, inputs, **kwargs)
+        mode, options = getattr(self, "_pjrt_asked", (None, None))
+        if options:
+            _say_ignored(tuple(options))
+        return pjrt(graph, inputs, mode=mode)
 
     return call
 
 
 @functools.cache
-def leave_kernels_alone() -> None:
-    """Keep Dynamo out of this package: after a graph break it would trace the kernels that eager ops run."""
-    from torch._dynamo import trace_rules
+def _say_ignored(names: tuple[str, ...]) -> None:
+    warnings.warn(
+        f"options of Inductor have no effect on {torch._C._get_privateuse1_backend_name()}: {', '.join(names)}. "
+        'The device\'s own are taken with backend="pjrt".',
+        IgnoredOptionWarning,
+        stacklevel=4,
+    )
 
-    trace_rules.add("torch_pjrt")
+
+@functools.cache
+def leave_kernels_alone() -> None:
+    """Keep Dynamo out of this package and of JAX: after a graph break it would trace the kernels that eager ops run.
+
+    One function of ours is called inside graphs (tensor/patches.py), and is traced.
+    """
+    from torch._dynamo import trace_rules
+    from torch._dynamo.variables import UserFunctionVariable
+    from torch.nn.attention import flex_attention
+
+    for package in ("torch_pjrt", "jax"):
+        trace_rules.add(package)
+    trace_rules.get_torch_obj_rule_map()[flex_attention._validate_device] = UserFunctionVariable

@@ -45,6 +45,8 @@ class DeviceRuntime:
     def explain_recompiles(self) -> str:
         causes = list(counters.causes)
         head = f"{counters.compiles} programs compiled in {counters.compile_seconds:.2f} s"
+        if counters.captures:
+            head += f", {counters.captures} graphs of torch.compile captured"
         return "\n".join([head, *(f"  {i + 1}. {cause}" for i, cause in enumerate(causes))])
 
     def set_eager_mode(self, mode: str) -> None:

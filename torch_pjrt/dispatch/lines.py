@@ -12,11 +12,19 @@ from typing import Any
 _OURS = ("torch_pjrt", "torch", "jax", "jaxlib", "contextlib.py", "functools.py", "runpy.py", "threading.py")
 _inside: dict[CodeType, bool] = {}
 
-Line = tuple[CodeType, int] | None
+Line = tuple[CodeType, int] | str | None  # text: a line that is known already, of a graph's node
 
 
 def _is_inside(code: CodeType) -> bool:
-    name = code.co_filename
+    return not user_file(code.co_filename)
+
+
+def user_file(name: str) -> bool:
+    """Whether a file is the user's: outside torch, JAX and this package."""
+    return not _inside_file(name)
+
+
+def _inside_file(name: str) -> bool:
     parts = name.replace("\\", "/").split("/")
     if name.startswith("<") and not name.startswith(("<stdin", "<string", "<ipython")):
         return True
@@ -47,8 +55,8 @@ def user_code(code: CodeType) -> bool:
 
 def show(line: Line) -> str | None:
     """ "file.py:12 in train" """
-    if line is None:
-        return None
+    if line is None or isinstance(line, str):
+        return line
     code, lasti = line
     number = code.co_firstlineno
     for start, end, at in code.co_lines():

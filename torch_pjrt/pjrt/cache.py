@@ -59,8 +59,21 @@ def folder() -> Path | None:
     return settings.cache_path()
 
 
+_preloaded: dict[str, bytes] = {}
+
+
+def preload(key: str, body: bytes) -> None:
+    """Take an entry that was saved elsewhere: to disk, or into memory where the disk cache is off."""
+    if folder() is None:
+        _preloaded[key] = body
+    elif load(key) is None:
+        store(key, body)
+
+
 def load(key: str) -> bytes | None:
     """An entry's body, or None. A damaged entry is removed with a warning."""
+    if key in _preloaded:
+        return _preloaded[key]
     base = folder()
     if base is None:
         return None
@@ -85,6 +98,7 @@ def load(key: str) -> bytes | None:
 
 def reject(key: str, why: str) -> None:
     """Drop an entry and say so."""
+    _preloaded.pop(key, None)
     base = folder()
     if base is None:
         return

@@ -1,18 +1,21 @@
 """From a Program to something that runs: memory cache, disk cache, else trace and compile.
 
-Owns the executables of this process and the reasons for compiling them.
+Owns the executables of this process (each as long as some plan uses it) and the reasons for compiling them.
 """
 
 from __future__ import annotations
 
 import collections
+import contextvars
 import functools
 import os
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,27 +40,59 @@ _lock = threading.Lock()
 class Executable:
     """A compiled Program: call(words, *arrays) -> list of arrays; pack(numbers) -> words."""
 
-    __slots__ = ("call", "checked", "pack", "program")
+    __slots__ = ("__weakref__", "call", "checked", "disk_key", "loaded", "pack", "program")
 
-    def __init__(self, program: Program, loaded: Any):
+    def __init__(self, program: Program, loaded: Any, disk_key: str):
         outputs = [(s.shape, s.dtype) for s in program.out_specs()]
         if program.checked:
             outputs.append(((), np.dtype(np.int32)))
         self.program = program
+        self.loaded = loaded
+        self.disk_key = disk_key
         self.pack = words_for(program.number_kinds, chip().platform in NARROW_PLATFORMS)
         self.checked = program.checked
         self.call = jax_compat.make_call(
             loaded, len(program.in_specs) + 1, outputs, chip().device, program.steps[-1][0].row.name
         )
 
+    def serialized(self) -> bytes | None:
+        """The executable in the plugin's own format; None if the plugin cannot give it."""
+        body = cache.load(self.disk_key)
+        if body is not None:
+            return body
+        try:
+            return jax_compat.serialize(self.loaded, chip().device)
+        except Exception as error:  # noqa: BLE001 - plugins raise their own types
+            _log.warning("cannot serialise an executable: %s", error)
+            return None
 
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What a watcher is told of a program: compiled now, or (seconds is None) found in the disk cache."""
+
+    program: Program
+    disk_key: str
+    where: tuple[str | None, ...]
+    stablehlo: str
+    hlo: str
+    seconds: float | None
+
+
+watchers: list[
+    Callable[[Compiled], None]
+] = []  # called in the thread that compiles, with the caller's context variables
+
+XlaOptions = tuple[tuple[str, "str | int | float | bool"], ...]
 _compiles_at: collections.Counter[str] = collections.Counter()
-_executables: dict[Any, Executable | Future[Executable]] = {}
+_executables: weakref.WeakValueDictionary[Any, Executable | Future[Executable]] = weakref.WeakValueDictionary()
 
 
-def executable_for(program: Program, precision: str, where: Sequence[str | None]) -> Executable | Future[Executable]:
+def executable_for(
+    program: Program, precision: str, where: Sequence[str | None], xla: XlaOptions = ()
+) -> Executable | Future[Executable]:
     """The executable of a Program, or a Future of one that is being compiled. `where`: the user's line of every step."""
-    key = (program.key, precision)
+    key = (program.key, precision, xla)
     found = _executables.get(key)
     if found is not None:
         counters.cache_hits += 1
@@ -66,14 +101,17 @@ def executable_for(program: Program, precision: str, where: Sequence[str | None]
         found = _executables.get(key)
         if found is None:
             text = program_text(program)
-            disk_key = cache.key_of(text, precision)
+            disk_key = cache.key_of(text, f"{precision} {xla}" if xla else precision)
             executable = _from_disk(program, disk_key)
             if executable is not None:
                 counters.disk_hits += 1
                 _executables[key] = executable
+                if watchers:
+                    _tell_of_known(program, precision, disk_key, list(where))
                 return executable
             _note_compile(program, where)
-            future = _pool().submit(_compile, program, precision, disk_key, list(where))
+            context = contextvars.copy_context()
+            future = _pool().submit(context.run, _compile, program, precision, disk_key, list(where), xla)
             _executables[key] = found = future
             future.add_done_callback(lambda f: _settle(key, f))
     return found
@@ -112,23 +150,34 @@ def _from_disk(program: Program, key: str) -> Executable | None:
     if body is None:
         return None
     try:
-        return Executable(program, jax_compat.deserialize(body, chip().device))
+        return Executable(program, jax_compat.deserialize(body, chip().device), key)
     except Exception as error:  # noqa: BLE001 - plugins raise their own types; the entry is compiled anew
         cache.reject(key, f"the plugin refused it ({error})")
         return None
 
 
-def _compile(program: Program, precision: str, disk_key: str, where: list[str | None]) -> Executable:
+def _scopes(program: Program, where: Sequence[str | None]) -> list[str] | None:
+    """A name per step with the user's line, when somebody will read the texts."""
+    if not settings.dump and not watchers:
+        return None
+    return [f"{t.row.title}@{_place(w)}" for (t, _), w in zip(program.steps, where, strict=True)]
+
+
+def _tell_of_known(program: Program, precision: str, disk_key: str, where: list[str | None]) -> None:
+    """Lower a program that came from disk, for the sake of those who watch."""
+    text = lower(program, precision, chip().device, _scopes(program, where)).as_text(debug_info=True)
+    for watcher in watchers:
+        watcher(Compiled(program, disk_key, tuple(where), text, "", None))
+
+
+def _compile(
+    program: Program, precision: str, disk_key: str, where: list[str | None], xla: XlaOptions = ()
+) -> Executable:
     begin = time.perf_counter()
     device = chip().device
-    names = (
-        [f"{t.row.title}@{_place(w)}" for (t, _), w in zip(program.steps, where, strict=True)]
-        if settings.dump
-        else None
-    )
     try:
-        lowered = lower(program, precision, device, names)
-        compiled = lowered.compile()
+        lowered = lower(program, precision, device, _scopes(program, where))
+        compiled = lowered.compile(compiler_options=dict(xla)) if xla else lowered.compile()
         _dump(disk_key, lowered, compiled, where)
         loaded = jax_compat.loaded_executable(compiled)
     except PjrtError as error:
@@ -136,8 +185,12 @@ def _compile(program: Program, precision: str, disk_key: str, where: list[str | 
         raise
     except Exception as error:
         raise _refused(program, where, error) from error
-    executable = Executable(program, loaded)
+    executable = Executable(program, loaded, disk_key)
     counters.compile_seconds += time.perf_counter() - begin
+    if watchers:
+        texts = lowered.as_text(debug_info=True), compiled.as_text() or ""
+        for watcher in watchers:
+            watcher(Compiled(program, disk_key, tuple(where), *texts, time.perf_counter() - begin))
     _log.info("compiled %d ops in %.3f s: %s", len(program.steps), time.perf_counter() - begin, _lines(where))
     if cache.folder() is not None:
         _save(disk_key, loaded, device)

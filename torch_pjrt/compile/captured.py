@@ -1,0 +1,196 @@
+"""A captured graph: a Program with its calling convention, and how a call with real tensors runs it.
+
+Owns Captured: which argument each input is, what is drawn anew at every call, what is written, and what the results are
+tensors of. capture.py makes it. Its executables go when it goes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from torch_pjrt.compile.tuning import Tuning
+from torch_pjrt.counters import counters
+from torch_pjrt.dispatch import launch
+from torch_pjrt.dispatch.fused import Recorder, holders, recorder
+from torch_pjrt.dispatch.launch import Plans, Policy
+from torch_pjrt.dispatch.lines import Line
+from torch_pjrt.program.program import Spec, Template
+from torch_pjrt.tensor.random import default_state, take
+from torch_pjrt.tensor.storage import READY, Cell, Value, aval_of_tensor, cell_of, new_storage, tensor_over
+
+Place = tuple[tuple[int, ...], tuple[int, ...], int, torch.dtype]
+Signature = tuple[Any, ...]
+_STATE = struct.Struct("<QQ")
+
+
+@dataclass(slots=True)
+class Output:
+    """One result: a plain Python value, a tensor over an input's storage or over a result of the Program, or the state of
+    the generator at a step."""
+
+    constant: Any = None
+    place: Place | None = None
+    input: int = -1  # the argument whose storage it shares
+    value: int = -1  # the number of the Program's value
+    state: int = -1  # the step before which the generator's state is wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """A step whose last number is a seed and an offset: drawn anew at each call, or read from an argument that holds a state
+    of the generator (activation checkpoints draw the same numbers twice)."""
+
+    step: int
+    words: int
+    state: int = -1  # the argument with the state
+    after: int = 0  # words that were drawn since that state
+
+
+@dataclass(slots=True)
+class Captured:
+    """A Program and its calling convention."""
+
+    steps: list[tuple[Template, tuple[int, ...]]]
+    numbers: list[tuple[Any, ...]]
+    random: list[Draw]
+    lines: list[Line]
+    in_specs: list[Spec]
+    tensor_args: list[int]  # positions of the arguments that are the first inputs
+    constants: list[Value]  # the inputs after those
+    writes: list[tuple[int, int]]  # (argument, value): storages that are written
+    outputs: list[Output]
+    live: list[bool]
+    structure: Any
+    policy: Policy = field(default_factory=Policy)
+    tuning: Tuning | None = None
+    plans: Plans = field(default_factory=Plans)
+    written: list[int] = field(init=False)  # inputs whose storage is written
+    specs: list[Spec] = field(init=False)  # of every value
+
+    def __post_init__(self) -> None:
+        position = {argument: i for i, argument in enumerate(self.tensor_args)}
+        self.written = [position[a] for a, _ in self.writes]
+        self.specs = [*self.in_specs, *(o.spec for template, _ in self.steps for o in template.outs)]
+
+    def __call__(self, args: Sequence[Any], cells: list[Cell] | None = None) -> list[Any]:
+        """Run on real arguments with the signature that was captured. cells: of the tensor arguments, where they are known."""
+        engine = recorder()
+        with engine.lock:
+            engine.flush("compiled call")
+            if cells is None:
+                cells = [cell_of(args[i]) for i in self.tensor_args]
+            values = [c.value for c in cells]
+            if any(v.index < READY for v in values):
+                values = [v if v.index >= READY else engine.usable(v) for v in values]
+            values += self.constants
+            dead = self._reusable(values)
+            arrays: list[Any] = [v.array for v in values]
+            numbers = self._drawn(args)
+            if self.steps:
+                self._run(engine, arrays, dead, numbers)
+            return self._results(args, cells, arrays, numbers)
+
+    def executables(self) -> list[Any]:
+        """What it has compiled so far (launch.Launch)."""
+        return [each for plan in self.plans.values() for each in plan.launches]
+
+    def _reusable(self, values: list[Value]) -> tuple[int, ...]:
+        """The inputs whose buffers may be overwritten: of storages that are written and that nobody else holds."""
+        if not self.written:
+            return ()
+        counts = holders(values)
+        return tuple(i for i in self.written if counts[i] == 1 and not values[i].shared)  # 1: its storage's cell
+
+    def _drawn(self, args: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """The numbers of this call: those of the capture, with new positions in the random stream."""
+        if not self.random:
+            return self.numbers
+        numbers = list(self.numbers)
+        for draw in self.random:
+            if draw.state < 0:
+                position = take(default_state(), draw.words)
+            else:
+                seed, offset = _STATE.unpack(bytes(args[draw.state].tolist()))
+                position = seed, offset + draw.after
+            numbers[draw.step] = (*numbers[draw.step][:-1], position)
+        return numbers
+
+    def _run(
+        self, engine: Recorder, arrays: list[Any], reusable: tuple[int, ...], numbers: list[tuple[Any, ...]]
+    ) -> None:
+        policy = self.policy if self.tuning is None else self.tuning.next(self.policy)
+        key = (policy, launch.precision(), reusable)
+        plan = self.plans.get(key)
+        if plan is None:
+            dead = [False] * len(self.in_specs)
+            for i in reusable:
+                dead[i] = True
+            plan = launch.plan_for(
+                key, lambda: self.steps, self.in_specs, self.live, dead, self.lines, self.plans, policy
+            )
+        counters.flushes["compiled call"] += 1
+        arrays += [None] * len(self.live)
+        engine.checks += launch.run(key, plan, arrays, numbers, self.lines, self.plans)
+        if self.tuning is not None:
+            self.tuning.ran(policy, len(plan.launches))
+
+    def _results(
+        self, args: Sequence[Any], cells: list[Cell], arrays: list[Any], numbers: list[tuple[Any, ...]]
+    ) -> list[Any]:
+        fresh: dict[int, torch.UntypedStorage] = {}
+        made: dict[int, Value] = {}
+
+        def value_of(number: int) -> Value:
+            value = made.get(number)
+            if value is None:
+                value = made[number] = Value(self.specs[number], READY, arrays[number])
+            return value
+
+        for position, (_, number) in zip(self.written, self.writes, strict=True):
+            cells[position].value = value_of(number)
+        out: list[Any] = []
+        for output in self.outputs:
+            if output.state >= 0:
+                packed = _STATE.pack(*numbers[output.state][-1])
+                out.append(torch.frombuffer(bytearray(packed), dtype=torch.uint8))
+                continue
+            if output.place is None:
+                out.append(output.constant)
+                continue
+            size, stride, offset, dtype = output.place
+            if output.input >= 0:
+                storage = args[output.input].untyped_storage()
+            else:
+                storage = fresh.get(output.value)
+                if storage is None:
+                    value = value_of(output.value)
+                    storage = fresh[output.value] = new_storage(value, value.spec.nbytes)
+            out.append(tensor_over(storage, size, stride, offset, dtype))
+        return out
+
+
+def bind(args: Sequence[Any]) -> tuple[Signature, list[Cell]]:
+    """What a capture depends on (how tensors lie in their storages, and plain values), and the tensors' Cells.
+
+    CPU tensors do not count: of those a Program reads only states of the generator, at each call.
+    """
+    key: list[Any] = []
+    cells: list[Cell] = []
+    for arg in args:
+        if isinstance(arg, torch.Tensor):
+            if arg.device.type == "cpu":
+                key.append(None)
+                continue
+            _, aval, starts = aval_of_tensor(arg)
+            cells.append(cell_of(arg))
+            key.append(aval)
+            if starts:
+                key.append(starts)
+        else:
+            key.append((type(arg), arg))
+    return tuple(key), cells

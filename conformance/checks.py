@@ -153,10 +153,11 @@ def samples_of(info: Any, dtype: torch.dtype, grad: bool, limit: int | None) -> 
 def _pointed_at(name: str, sample: Any) -> Callable[[Any], Any] | None:
     """For (values, indices) with free ties: the values, and those that the indices point at."""
     dim = sample.kwargs.get("dim", [*sample.args, None, None][TIED[name]])
-    if name in ("kthvalue", "topk", "mode", "sort", "argsort") and dim is None:
-        dim = -1
-    if isinstance(dim, bool) or dim is None or sample.kwargs.get("stable"):
+    dim = -1 if dim is None else dim
+    if isinstance(dim, bool) or sample.kwargs.get("stable"):
         return None
+
+    chosen = name in ("kthvalue", "mode")  # one position for each line
 
     def run(result: Any) -> Any:
         values, indices = (result, result) if isinstance(result, torch.Tensor) else result
@@ -165,9 +166,15 @@ def _pointed_at(name: str, sample: Any) -> Callable[[Any], Any] | None:
             return values, source.expand_as(indices)
         whole = indices if indices.dim() == source.dim() else indices.unsqueeze(dim)
         found = source.gather(dim, whole).reshape(values.shape)
-        return found if values is indices else (values, found)
+        return found if values is indices else (values, found), not chosen and _repeats(indices, dim)
 
     return run
+
+
+def _repeats(indices: torch.Tensor, dim: int) -> bool:
+    """Whether a position occurs twice along dim, which no order of equal values explains."""
+    ordered = indices.cpu().sort(dim).values
+    return ordered.shape[dim] > 1 and bool((ordered.diff(dim=dim) == 0).any())
 
 
 def _processing(name: str, sample: Any) -> Callable[[Any], Any] | None:

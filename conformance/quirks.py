@@ -30,5 +30,5 @@ UNLIKE_STRIDES = frozenset(
 HOST_OPERANDS = {"tensor_split": (1,)}
 
 # (values, indices) where equal values leave the index free: the place of dim among the arguments after the input. The
-# index is judged by the value that it points at.
-TIED = {"kthvalue": 1, "topk": 1, "sort": 0, "argsort": 0, "mode": 0, "median": 0, "nanmedian": 0}
+# index is judged by the value that it points at, and no element may be taken twice.
+TIED = {"kthvalue": 1, "topk": 1, "sort": 0, "argsort": 0, "mode": 0}

@@ -138,7 +138,8 @@ def load_rows() -> dict[str, Row]:
 
     for module in pkgutil.walk_packages(lowerings.__path__, lowerings.__name__ + "."):
         importlib.import_module(module.name)
-    importlib.import_module("torch_pjrt.ops.meta_kernels")
+    for name in ("meta_kernels", "meta_fft"):
+        importlib.import_module(f"torch_pjrt.ops.{name}")
     for family in ("variants", "transformer", "quantized", "varlen"):
         importlib.import_module(f"torch_pjrt.ops.decompose_{family}")
     return ROWS

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import torch_pjrt
-from torch_pjrt.errors import InvalidOperandError, UnsupportedOpError
+from torch_pjrt.errors import InvalidOperandError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -120,8 +120,6 @@ def test_what_cannot_be_exported(tmp_path: pathlib.Path) -> None:
     x = torch.randn(2, 3, 8, 8)
     with pytest.raises(InvalidOperandError, match=r"writes to norm.running_mean.*\n.*eval"):
         torch_pjrt.export(Net().train(), (x,), tmp_path)
-    with pytest.raises(UnsupportedOpError, match="dynamic_shapes"):
-        torch_pjrt.export(Net().eval(), (x,), tmp_path, dynamic_shapes={"x": {0: "batch"}})
     with torch.device("meta"):
         empty = Net().eval()
     with pytest.raises(InvalidOperandError, match="meta device"):

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from torch_pjrt.errors import InvalidOperandError
-from torch_pjrt.export.tree import put_together, take_apart
+from torch_pjrt.export.tree import call_of, put_together, take_apart
 from torch_pjrt.export.write import FORMAT, digest, need_packages
 from torch_pjrt.tensor.runtime import device, runtime
 from torch_pjrt.tensor.transfer import from_jax, to_jax
@@ -41,26 +41,43 @@ class Loaded:
         """Run. seed: of its random numbers; without it torch.initial_seed() of the device. Raises InvalidOperandError for other
         arguments than were exported."""
         given: list[torch.Tensor] = []
-        tree = take_apart([list(args), kwargs], given)
+        tree = take_apart(call_of(args, kwargs), given)
         if tree != self.manifest["arguments"]:
             raise InvalidOperandError(
                 f"the program was exported for arguments {self.manifest['arguments']}, got {tree}",
                 todo="Call it with the same structure; numbers and flags are part of the program.",
             )
-        inputs = []
+        sizes: dict[str, int] = {}
         for position, (tensor, want) in enumerate(zip(given, self.manifest["inputs"], strict=True)):
-            have = (list(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-            if have != (want["shape"], want["dtype"]):
-                raise InvalidOperandError(
-                    f"tensor {position} is {have[1]}{have[0]}; the program was exported for {want['dtype']}{want['shape']}",
-                    todo="Export again for this size: an exported program has fixed sizes.",
-                )
-            inputs.append(to_jax(tensor.detach().to(device())))
+            self._check(position, tensor, want, sizes)
+        inputs = [to_jax(tensor.detach().to(device())) for tensor in given]
         start = _default_seed() if seed is None else seed
         words = np.array([start & 0xFFFFFFFF, start >> 32 & 0xFFFFFFFF], np.uint32)
         with jax.enable_x64(True):
             results = self._run(words, *self._arrays, *inputs)
         return put_together(self.manifest["result"], [from_jax(r) for r in results])
+
+    def _check(self, position: int, tensor: torch.Tensor, want: dict[str, Any], sizes: dict[str, int]) -> None:
+        """Raise unless a tensor is what the manifest says; `sizes` learns what the open dims are in this call."""
+        shape, dtype = list(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+        dims = self.manifest.get("dims", {})
+        fits = dtype == want["dtype"] and len(shape) == len(want["shape"])
+        for size, name in zip(shape, want["shape"], strict=False) if fits else ():
+            if name in dims:
+                low, high = dims[name]["minimum"], dims[name]["maximum"]
+                fits &= sizes.setdefault(name, size) == size and low <= size and (high is None or size <= high)
+            elif isinstance(name, int):
+                fits &= size == name
+        if not fits:
+            wanted = f"{want['dtype']}[{', '.join(map(str, want['shape']))}]"
+            given = [f"{n} {_range(d)}{f', here {sizes[n]}' if n in sizes else ''}" for n, d in dims.items()]
+            raise InvalidOperandError(
+                f"tensor {position} is {dtype}{shape}; the program was exported for {wanted}"
+                + (f" ({'; '.join(given)})" if given else ""),
+                todo="Give one size to dims of one name, within its range."
+                if dims
+                else "Export for this size, or with dynamic_shapes: a program exported without them has fixed sizes.",
+            )
 
     def __repr__(self) -> str:
         return f"<program from {self.folder}, {len(self.weights)} weights, {len(self.manifest['inputs'])} inputs>"
@@ -85,6 +102,10 @@ def load(path: str | Path) -> Loaded:
                 f"{folder / name} is damaged: its hash is not the manifest's", todo="Copy or export it again."
             )
     return Loaded(folder, manifest)
+
+
+def _range(dim: dict[str, Any]) -> str:
+    return f"from {dim['minimum']}" + (f" to {dim['maximum']}" if dim["maximum"] is not None else "")
 
 
 def _default_seed() -> int:

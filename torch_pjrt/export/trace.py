@@ -17,14 +17,15 @@ import torch
 from torch_pjrt.compile.capture import Captured, capture
 from torch_pjrt.dispatch.lines import Line, show
 from torch_pjrt.errors import InvalidOperandError
-from torch_pjrt.export.tree import Tree, put_together, take_apart
+from torch_pjrt.export.tree import Tree, call_of, put_together, take_apart
 from torch_pjrt.ops.dtypes import TO_NUMPY
 from torch_pjrt.program.program import Program, spec
-from torch_pjrt.tensor.layout import contiguous_strides
+from torch_pjrt.tensor.layout import aval_of, contiguous_strides
 from torch_pjrt.tensor.runtime import runtime
 from torch_pjrt.tensor.storage import READY, Value, device, new_storage, tensor_over
 
 Place = tuple[tuple[int, ...], tuple[int, ...], int, torch.dtype]
+Read = tuple[int, Any, tuple[Any, ...]]  # position among the Program's outputs, the access plan, its starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ def trace(
     runtime()
     parts = _parts(model)
     given: list[torch.Tensor] = []
-    in_tree = take_apart([list(args), dict(kwargs or {})], given)
+    in_tree = take_apart(call_of(args, kwargs), given)
     inputs = list(parts.inputs)
     first = len(inputs)
     inputs += [Input("argument", f"argument.{i}", tuple(t.shape), t.dtype) for i, t in enumerate(given)]
@@ -182,6 +183,16 @@ def trace(
     with torch.autograd.set_multithreading_enabled(False):
         captured = capture(run, stand_ins, steps)
     return _assemble(captured, inputs, in_tree, trees[0], steps.phases)
+
+
+def reads_of(traced: Traced) -> list[Read]:
+    """How each result is read from the Program's outputs."""
+    specs = traced.program.out_specs()
+    found = []
+    for position, place in traced.results:
+        aval, starts = aval_of(specs[position], *place)
+        found.append((position, aval.plan, starts))
+    return found
 
 
 def default_loss(result: Any) -> torch.Tensor:
@@ -227,8 +238,18 @@ def _unbound(exported: torch.export.ExportedProgram) -> torch.nn.Module:
     for node in list(module.graph.nodes):
         if node.target is torch.ops.aten._assert_tensor_metadata.default or node.name.startswith("_guards"):
             module.graph.erase_node(node)
-        elif isinstance(node.kwargs.get("device"), torch.device):
-            node.kwargs = {**node.kwargs, "device": device()}
+            continue
+        here = lambda value: device() if isinstance(value, torch.device) else value
+        node.args, node.kwargs = torch.utils._pytree.tree_map(here, (node.args, node.kwargs))
+    for name in {
+        str(n.target) for n in module.graph.nodes if n.op == "get_attr"
+    }:  # lifted constants are plain attributes
+        owner, _, last = name.rpartition(".")
+        holder = module.get_submodule(owner)
+        value = getattr(holder, last)
+        if isinstance(value, torch.Tensor) and last not in {**holder._parameters, **holder._buffers}:
+            delattr(holder, last)
+            holder.register_buffer(last, value, persistent=False)
     module.recompile()
     return module
 

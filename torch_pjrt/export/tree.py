@@ -16,6 +16,11 @@ from torch_pjrt.errors import InvalidOperandError
 Tree = Any
 
 
+def call_of(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> list[Any]:
+    """The arguments of a call as one value, whatever the order in which keywords were written."""
+    return [list(args), dict(sorted((kwargs or {}).items()))]
+
+
 def take_apart(value: Any, tensors: list[Any], what: str = "an argument") -> Tree:
     """The tree of a value; its tensors are appended to `tensors` in order. Raises InvalidOperandError for other objects."""
     if isinstance(value, torch.Tensor):

@@ -9,11 +9,12 @@ The program is a function (seed, *weights, *inputs) -> outputs, in the manifest'
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,17 @@ import jax
 import numpy as np
 import torch
 from jax import lax
+from jax import numpy as jnp
 
 from torch_pjrt._version import __version__
-from torch_pjrt.errors import InvalidOperandError, MissingPluginError, UnsupportedOpError
-from torch_pjrt.export.trace import Input, Place, Traced, trace
+from torch_pjrt.errors import InvalidOperandError, MissingPluginError, PjrtError
+from torch_pjrt.export.dynamic import Dim, exported_program, is_dynamic, trace_samples
+from torch_pjrt.export.sizes import Scaled
+from torch_pjrt.export.trace import Input, Read, Traced, reads_of, trace
 from torch_pjrt.pjrt import jax_compat
 from torch_pjrt.pjrt.compiler import precision_of
 from torch_pjrt.program.access import read
 from torch_pjrt.program.evaluate import run_steps
-from torch_pjrt.tensor.layout import aval_of
 from torch_pjrt.tensor.transfer import host_tensor
 
 FORMAT = "torch-pjrt export 1"
@@ -39,7 +42,7 @@ _KINDS: dict[str, Any] = {"i": np.int64, "f": np.float64, "c": np.complex128, "b
 
 def export(
     model: Any,
-    args: Sequence[Any],
+    args: Sequence[Any] | None,
     path: str | Path,
     *,
     kwargs: Mapping[str, Any] | None = None,
@@ -50,15 +53,26 @@ def export(
 
     The model is recorded as it is (call model.eval() first for inference), for the shapes of `args`, without gradients. It may
     not write to its parameters, buffers or arguments. Random numbers depend on the seed that the loaded program is given.
-    Raises InvalidOperandError for what cannot be exported, UnsupportedOpError for dynamic_shapes.
+
+    dynamic_shapes: which sizes stay open, as torch.export takes it; a text in the place of a Dim is a Dim of that name. An
+    ExportedProgram brings its own open sizes (args may then be None).
+    Raises InvalidOperandError for what cannot be exported, with the line where there is one.
     """
-    if dynamic_shapes is not None:
-        raise UnsupportedOpError(
-            "export records fixed sizes: dynamic_shapes is not supported",
-            todo="Export once per size (folders can share one weights file by a link), or pad to the largest size.",
-        )
     need_packages()
-    traced = trace(model, args, kwargs)
+    if dynamic_shapes is not None or is_dynamic(model):
+        samples = trace_samples(exported_program(model, args or (), kwargs, dynamic_shapes), dynamic_shapes)
+        *wider, last = samples.ranges()
+        for dims in wider:
+            with contextlib.suppress(InvalidOperandError):
+                return _write(*samples.united(dims), dims, path, platforms)
+        return _write(*samples.united(last), last, path, platforms)
+    if args is None and isinstance(model, torch.export.ExportedProgram):
+        args, kwargs = model.example_inputs
+    traced = trace(model, args or (), kwargs)
+    return _write(traced, reads_of(traced), [], path, platforms)
+
+
+def _write(traced: Traced, reads: list[Read], dims: list[Dim], path: str | Path, platforms: Sequence[str]) -> Path:
     _refuse_writes(traced)
     weights, names = _weights(traced)
     arguments = [i for i in traced.inputs if i.kind == "argument"]
@@ -66,8 +80,8 @@ def export(
     shapes = [jax.ShapeDtypeStruct((2,), np.uint32)]
     shapes += [_shape(traced, k) for k, i in enumerate(traced.inputs) if k in names]
     shapes += [_shape(traced, k) for k, i in enumerate(traced.inputs) if i.kind == "argument"]
-    function = _function(traced, order)
-    with jax.enable_x64(True):
+    function = _function(traced, reads, order)
+    with jax.enable_x64(True), _explained(traced, dims):
         exported = jax.export.export(jax.jit(function, keep_unused=True), platforms=tuple(platforms))(*shapes)
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
@@ -78,8 +92,9 @@ def export(
     manifest = {
         "format": FORMAT,
         "weights": list(weights),
-        "inputs": [{"shape": list(i.size), "dtype": _name(i.dtype)} for i in arguments],
-        "outputs": [{"shape": list(place[0]), "dtype": _name(place[3])} for _, place in traced.results],
+        "inputs": [{"shape": _sizes(i.size), "dtype": _name(i.dtype)} for i in arguments],
+        "outputs": [{"shape": _sizes(place[0]), "dtype": _name(place[3])} for _, place in traced.results],
+        "dims": {d.name: {"minimum": d.minimum, "maximum": d.maximum, "example": d.example} for d in dims},
         "arguments": traced.in_tree,
         "result": traced.out_tree,
         "draws_random_numbers": bool(traced.random),
@@ -159,11 +174,33 @@ def _contents(item: Input) -> torch.Tensor:
     return source.detach().cpu().contiguous().clone()
 
 
-def _function(traced: Traced, order: list[int]) -> Callable[..., Any]:
+@contextlib.contextmanager
+def _explained(traced: Traced, dims: list[Dim]) -> Iterator[None]:
+    """A row that needs a number where a size is open raises what JAX raises: said in our words, with the user's line."""
+    try:
+        yield
+    except Exception as error:
+        if not dims or isinstance(error, PjrtError):
+            raise
+        prefix = "in the step "
+        step = next((n.removeprefix(prefix) for n in getattr(error, "__notes__", ()) if n.startswith(prefix)), "")
+        raise InvalidOperandError(
+            f"{step.split('@')[0] or 'the program'} cannot be lowered while {', '.join(d.name for d in dims)} stay open",
+            where=traced.where(step),
+            todo="Export this model without dynamic_shapes, once per size; or give the dims a narrower range.",
+            detail=f"{type(error).__name__}: {error}",
+        ) from error
+
+
+def _sizes(shape: Sequence[Any]) -> list[int | str]:
+    """Numbers, and formulas as text."""
+    return [n if isinstance(n, int) else str(n) for n in shape]
+
+
+def _function(traced: Traced, reads: list[Read], order: list[int]) -> Callable[..., Any]:
     """(seed, *weights, *inputs) -> outputs as torch sees them. `order`: per input of the Program its weight, -1 otherwise."""
     count = sum(o >= 0 for o in order)
     kinds = [t.number_kinds for t, _ in traced.program.steps]
-    read_plans = [(p, *_plan(traced, p, place)) for p, place in traced.results]
     precision = precision_of(torch.get_float32_matmul_precision())
 
     def run(seed: Any, *arrays: Any) -> tuple[Any, ...]:
@@ -175,23 +212,26 @@ def _function(traced: Traced, order: list[int]) -> Callable[..., Any]:
         numbers: list[Any] = []
         for own, letters in zip(traced.numbers, kinds, strict=True):
             for number, kind in zip(own, letters, strict=True):
-                numbers.append(_seeded(seed, number[1]) if kind == "s" else np.asarray(number, _KINDS[kind]))
+                numbers.append(_seeded(seed, number[1]) if kind == "s" else _number(number, kind))
         outputs, _ = run_steps(traced.program, numbers, values, precision, traced.scopes())
-        return tuple(
-            read(outputs[p], plan, [np.asarray(s, np.int64) for s in starts]) for p, plan, starts in read_plans
-        )
+        return tuple(read(outputs[p], plan, [_number(s, "i") for s in starts]) for p, plan, starts in reads)
 
     run.__name__ = "exported"
     return run
 
 
-def _seeded(seed: Any, offset: int) -> Any:
+def _number(number: Any, kind: str) -> Any:
+    """A 0-d operand: a constant, or computed from the sizes of the arguments."""
+    if isinstance(number, Scaled):
+        return lax.mul(np.float64(number.factor), lax.pow(_number(number.size, "f"), np.float64(number.power)))
+    if isinstance(number, (bool, int, float, complex, np.generic)):
+        return np.asarray(number, _KINDS[kind])
+    return jnp.asarray(number, _KINDS[kind])  # a symbolic size
+
+
+def _seeded(seed: Any, offset: Any) -> Any:
     """The generator's state of a step: the seed's two words and the offset's."""
+    if not isinstance(offset, int):
+        return lax.concatenate([seed, lax.bitcast_convert_type(_number(offset, "i"), np.uint32)], 0)
     words = np.array([offset & 0xFFFFFFFF, offset >> 32], np.uint32)
     return lax.concatenate([seed, words], 0)
-
-
-def _plan(traced: Traced, position: int, place: Place) -> tuple[Any, tuple[int, ...]]:
-    spec = traced.program.out_specs()[position]
-    aval, starts = aval_of(spec, *place)
-    return aval.plan, starts

@@ -73,7 +73,7 @@ def broadcast_to(x: Array, shape: Sequence[int]) -> Array:
 
 def broadcast_together(*arrays: Array) -> list[Array]:
     """All arrays broadcast to their common shape."""
-    shape = np.broadcast_shapes(*(a.shape for a in arrays))
+    shape = lax.broadcast_shapes(*(a.shape for a in arrays))
     return [broadcast_to(a, shape) for a in arrays]
 
 

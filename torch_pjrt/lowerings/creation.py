@@ -90,7 +90,12 @@ def _arange(start: float, step: float, out: Out) -> Array:
     if not is_float(lax.full((), 0, dtype)):
         index = iota((size,), 0, np.int64)
         return as_dtype(lax.add(lax.mul(index, np.int64(step)), np.int64(start)), dtype)
-    exact = float(start).is_integer() and float(step).is_integer() and abs(start) + abs(step) * size < 2**24
+    exact = (
+        isinstance(size, int)
+        and float(start).is_integer()
+        and float(step).is_integer()
+        and abs(start) + abs(step) * size < 2**24
+    )
     work = np.float32 if exact and dtype != np.float64 else np.float64
     index = lax.convert_element_type(iota((size,), 0, np.int32 if exact else np.int64), work)
     return as_dtype(lax.add(lax.mul(index, work(step)), work(start)), dtype)

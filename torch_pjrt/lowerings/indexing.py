@@ -131,7 +131,7 @@ class Place:
         self.bad = no_bad()
         for d, i in given:
             self.bad = lax.bitwise_or(self.bad, outside(wrapped(i, x_shape[d]), x_shape[d]))
-        small = max(x_shape[d] for d in self.dims) < 2**31
+        small = all(x_shape[d] < 2**31 for d in self.dims)
         parts = [lax.reshape(as_dtype(p, np.int32 if small else np.int64), (*block, 1)) for p in places]
         self.coords = parts[0] if len(parts) == 1 else lax.concatenate(parts, len(block))
         together = self.dims[-1] - self.dims[0] + 1 == len(self.dims)

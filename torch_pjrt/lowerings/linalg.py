@@ -49,7 +49,7 @@ def identity(shape: Sequence[int], dtype: Any) -> Array:
 
 def batched(a: Array, b: Array) -> tuple[Array, Array]:
     """Both with the batch dims broadcast to each other."""
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batch = lax.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     return broadcast_to(a, (*batch, *a.shape[-2:])), broadcast_to(b, (*batch, *b.shape[-2:]))
 
 

@@ -256,7 +256,7 @@ def norm(self: Array, out: Out, p: Any = 2, dim: Dims = None, keepdim: bool = Fa
 def dist(self: Array, other: Array, out: Out, p: Any = 2) -> Array:
     """Norm of the difference."""
     size, want = out[0]
-    shape = np.broadcast_shapes(self.shape, other.shape)
+    shape = lax.broadcast_shapes(self.shape, other.shape)
     wide = opmath(np.promote_types(self.dtype, other.dtype) if self.dtype != other.dtype else self.dtype)
     away = lax.sub(broadcast_to(as_dtype(self, wide), shape), broadcast_to(as_dtype(other, wide), shape))
     return as_dtype(norm_over(away, float(p), tuple(range(len(shape))), size), want)

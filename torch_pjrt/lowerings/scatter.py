@@ -322,6 +322,6 @@ def unsafe_masked_index_put_accumulate(
         None if i is None else lax.clamp(np.int64(-n), as_dtype(i, np.int64), np.int64(n - 1))
         for i, n in zip(indices, self.shape, strict=False)
     ]
-    size = np.broadcast_shapes(mask.shape, values.shape)
+    size = lax.broadcast_shapes(mask.shape, values.shape)
     values, mask = broadcast_to(values, size), broadcast_to(mask, size)
     return put_at(self, clipped, lax.select(mask, values, constant(0, values)), True).value

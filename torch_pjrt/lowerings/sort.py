@@ -56,7 +56,7 @@ def topk(self: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool 
     if self.ndim == 0:
         return (self, np.zeros((), np.int64)) if k else (lax.full((), 0, self.dtype), np.zeros((), np.int64))
     dim = wrap_dim(dim, self.ndim)
-    if largest and is_float(self) and self.size and 0 < k <= self.shape[dim] // 8:
+    if largest and is_float(self) and self.size and isinstance(self.shape[dim], int) and 0 < k <= self.shape[dim] // 8:
         return _top(self, k, dim)
     values, where = sorted_along(self, dim, largest)
     return lax.slice_in_dim(values, 0, k, axis=dim), lax.slice_in_dim(where, 0, k, axis=dim)

@@ -76,7 +76,7 @@ def nonzero_static(self: Array, size: int, fill_value: int = -1) -> Array:
 @row("masked_select", dynamic=True)
 def masked_select(self: Array, mask: Array) -> Dynamic:
     """The elements where mask holds, in order."""
-    shape = np.broadcast_shapes(self.shape, mask.shape)
+    shape = lax.broadcast_shapes(self.shape, mask.shape)
     values = lax.reshape(broadcast_to(self, shape), (math.prod(shape),))
     return packed(values, truth(broadcast_to(mask, shape)), values.size)
 
@@ -100,7 +100,7 @@ def masked_scatter(self: Array, mask: Array, source: Array, out: Out) -> Checked
 @row("masked_scatter_backward")
 def masked_scatter_backward(grad_output: Array, mask: Array, sizes: Sequence[int]) -> Array:
     """The gradient of masked_scatter's source: what lies under mask, packed, then zeros."""
-    shape = np.broadcast_shapes(grad_output.shape, mask.shape)
+    shape = lax.broadcast_shapes(grad_output.shape, mask.shape)
     grad = lax.reshape(broadcast_to(grad_output, shape), (math.prod(shape),))
     size = math.prod(sizes)
     return lax.reshape(packed(grad, truth(broadcast_to(mask, shape)), size)[0], tuple(sizes))

@@ -38,9 +38,12 @@ class AccessPlan:
     @property
     def num_starts(self) -> int:
         """How many int64 operands the plan takes."""
-        if self.strides is not None:
-            return 1
-        return sum(b < g for b, g in zip(self.block, self.grid, strict=True))
+        return 1 if self.strides is not None else sum(self.moves)
+
+    @property
+    def moves(self) -> tuple[bool, ...]:
+        """Per dim of the grid, whether the block's start in it is an operand."""
+        return tuple(b < g for b, g in zip(self.block, self.grid, strict=True))
 
 
 def bitcast_flat(flat: Array, dtype: np.dtype) -> Array:
@@ -69,7 +72,7 @@ def bitcast_flat(flat: Array, dtype: np.dtype) -> Array:
 
 def _starts(plan: AccessPlan, starts: list[Array]) -> list[Array]:
     supply = iter(starts)
-    return [next(supply) if b < g else np.int64(0) for b, g in zip(plan.block, plan.grid, strict=True)]
+    return [next(supply) if moves else np.int64(0) for moves in plan.moves]
 
 
 def _positions(plan: AccessPlan, offset: Array) -> Array:
@@ -83,7 +86,9 @@ def _positions(plan: AccessPlan, offset: Array) -> Array:
 def _grid_view(payload: Array, plan: AccessPlan) -> Array:
     flat = bitcast_flat(lax.reshape(payload, (payload.size,)), plan.dtype)
     short = prod(plan.grid) - flat.shape[0]
-    if short:
+    if not isinstance(short, int):  # a symbolic size of jax.export, which cannot be a padding
+        flat = lax.concatenate([flat, lax.full((short,), 0, plan.dtype)], 0)
+    elif short:
         flat = lax.pad(flat, np.zeros((), plan.dtype), [(0, short, 0)])
     return lax.reshape(flat, plan.grid)
 

@@ -74,6 +74,11 @@ def _widened(dtype: np.dtype) -> np.dtype:
     return dtype
 
 
+def _common_shape(arrays: Sequence[Array]) -> tuple[int, ...]:
+    """The shape to which arrays broadcast; its sizes may be symbolic ones of jax.export."""
+    return lax.broadcast_shapes(*(a.shape for a in arrays)) if arrays else ()
+
+
 def _promoted(template: Template, arrays: list[Array], numbers: list[Array]) -> tuple[list[Array], list[Array]]:
     compute = template.compute
     assert compute is not None
@@ -89,7 +94,7 @@ def _promoted(template: Template, arrays: list[Array], numbers: list[Array]) -> 
         )
     ]
     if template.row.broadcast:
-        shape = np.broadcast_shapes(*(a.shape for a in arrays), *(() for _ in numbers))
+        shape = _common_shape(arrays)
         arrays = [lax.broadcast_in_dim(a, shape, range(len(shape) - a.ndim, len(shape))) for a in arrays]
         numbers = [n if n.ndim else lax.broadcast(n, shape) for n in numbers]
     return arrays, numbers
@@ -106,7 +111,7 @@ def _fixed(template: Template, value: Any, shape: tuple[int, ...]) -> Array:
 
 
 def _bind(template: Template, arrays: list[Array], numbers: list[Array]) -> dict[str, Any]:
-    shape = np.broadcast_shapes(*(a.shape for a in arrays)) if template.row.broadcast else ()
+    shape = _common_shape(arrays) if template.row.broadcast else ()
 
     def pick(binding: tuple[str, Any]) -> Any:
         kind, what = binding

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +30,7 @@ class Spec:
         self.shape = shape
         self.dtype = dtype
         self.id = number
-        self.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        self.nbytes = math.prod(shape) * dtype.itemsize
         self.text = f"{dtype.name}{list(shape)}"
 
     def __repr__(self) -> str:

@@ -69,6 +69,9 @@ def test_every_workload(kind: str) -> None:
         (["--workload", "dance"], "choose one of train"),
         (["--dtype", "float7"], "there is no dtype"),
         (["--count", "0"], "--count must be at least 1"),
+        (["--layout", "tensr=2"], "did you mean 'tensor'"),
+        (["--layout", "zero=4"], "zero must be a whole number"),
+        (["--recompute", "some"], "--recompute must be one of auto, none, selective, full"),
         (["--latency", "fast"], "a number with one of the units"),
         (["--deadline", "3h"], "needs --tokens"),
         (["--tokens", "many"], "a number with one of the units"),
@@ -117,9 +120,25 @@ def test_nothing_is_half_written(tmp_path: pathlib.Path) -> None:
 
 def test_attention_may_write_its_scores() -> None:
     words = ("--json", "--chips", "h100", "--workload", "prefill", "--sequence", "512")
-    fused = json.loads(plan(*words).stdout)["work"]["memory_traffic_bytes"]
-    written = json.loads(plan(*words, "--assume", "fused-attention=0").stdout)["work"]["memory_traffic_bytes"]
-    assert written > 2 * fused
+    written = json.loads(plan(*words).stdout)
+    fused = json.loads(plan(*words, "--assume", "fused-attention=1").stdout)
+    assert written["work"]["memory_traffic_bytes"] > 2 * fused["work"]["memory_traffic_bytes"]
+    here, there = written["chips"][0]["attention"], fused["chips"][0]["attention"]
+    assert not here["scores_stay_on_the_chip"] and "cuDNN" in here["basis"]
+    assert there["scores_stay_on_the_chip"] and there["basis"] == "given by the user"
+    assert here["step_seconds_otherwise"]["mid"] == pytest.approx(fused["chips"][0]["step_seconds"]["mid"])
+
+
+def test_a_layout_of_ones_own() -> None:
+    done = plan("--json", "--chips", "h100", "--layout", "data=2,tensor=2,pipeline=2,zero=1")
+    row = json.loads(done.stdout)["chips"][0]
+    assert row["chips"] == 8 and {k: row["axes"][k] for k in ("data", "tensor", "pipeline", "zero")} == {
+        "data": 2,
+        "tensor": 2,
+        "pipeline": 2,
+        "zero": 1,
+    }
+    assert set(row["sent_bytes"]) == {"data", "tensor", "pipeline"} and row["parts_seconds"]["pipeline bubble"] > 0
 
 
 def test_no_chip_meets_it() -> None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from torch_pjrt import aot
-from torch_pjrt.plan import compare, estimate, families, work
+from torch_pjrt.plan import compare, compiled, estimate, families, work
 from torch_pjrt.plan.assumptions import Assumptions
 from torch_pjrt.plan.calibration import Calibration, Entry
 from torch_pjrt.plan.chips import Chip, Fact, Price, chips
-from torch_pjrt.plan.estimate import Layout, Range
 from torch_pjrt.plan.fusion import Group
-from torch_pjrt.plan.work import Work
+from torch_pjrt.plan.layout import Layout
+from torch_pjrt.plan.memory import memory_of
+from torch_pjrt.plan.ranges import Range
+from torch_pjrt.plan.work import Policy, Work
 from torch_pjrt.plan.workload import ModelError, PlanError, Workload
 
-PLAIN = (
-    "matmul=1 bandwidth=1 network=1 overlap=0 overlap-tensor=0 kernel=0 collective=0 causal=0 memory=1 power=1".split()
-)
+PLAIN = [f"{name}=1" for name in ("matmul", "bandwidth", "network", "expert-load", "memory", "power")] + [
+    f"{name}=0" for name in ("overlap", "overlap-tensor", "kernel", "collective", "causal")
+]
 
 
 def chip(name: str = "round", memory: float = 100e9, link: float | None = 100e9, domain: float = 8) -> Chip:
@@ -43,7 +47,7 @@ def made(kind: str = "train", **sizes: float) -> Work:
 
 
 def test_roofline() -> None:
-    timed = estimate.step_time(made(), chip(), Layout(1, 1, False), Assumptions(PLAIN))
+    timed = estimate.step_time(made(), chip(), Layout(), Assumptions(PLAIN))
     assert timed is not None
     assert timed[0].low == timed[0].high == pytest.approx(0.110)
     assert timed[1]["compute"] == pytest.approx(0.1) and timed[1]["memory bandwidth"] == pytest.approx(0.01)
@@ -52,8 +56,8 @@ def test_roofline() -> None:
 def test_splitting() -> None:
     assumed = Assumptions(PLAIN)
     inference = made("prefill", compute=16e9)
-    data = estimate.step_time(inference, chip(), Layout(2, 1, False), assumed)
-    tensor = estimate.step_time(inference, chip(), Layout(1, 2, False), assumed)
+    data = estimate.step_time(inference, chip(), Layout(2), assumed)
+    tensor = estimate.step_time(inference, chip(), Layout(1, 2), assumed)
     assert data is not None and tensor is not None
     assert data[0].low == pytest.approx(0.05 + 0.0075)  # every chip reads all weights
     assert tensor[0].low == pytest.approx(0.055 + 2 * 8e9 * 0.5 / 100e9)  # an all-reduce moves it twice
@@ -62,8 +66,8 @@ def test_splitting() -> None:
 def test_training_exchanges_gradients() -> None:
     assumed = Assumptions(PLAIN)
     load = made(compute=16e9)
-    data = estimate.step_time(load, chip(), Layout(2, 1, False), assumed)
-    fsdp = estimate.step_time(load, chip(), Layout(2, 1, True), assumed)
+    data = estimate.step_time(load, chip(), Layout(2), assumed)
+    fsdp = estimate.step_time(load, chip(), Layout(2, 1, 3), assumed)
     assert data is not None and fsdp is not None
     assert data[1]["interconnect"] == pytest.approx(2 * 16e9 * 0.5 / 100e9)
     assert fsdp[1]["interconnect"] == pytest.approx(3 * 16e9 * 0.5 / 100e9)
@@ -71,20 +75,23 @@ def test_training_exchanges_gradients() -> None:
 
 def test_a_wider_group_goes_over_the_network() -> None:
     assumed = Assumptions([*PLAIN, "between=10"])
-    near = estimate.step_time(made(compute=16e9), chip(domain=8), Layout(8, 1, True), assumed)
-    far = estimate.step_time(made(compute=16e9), chip(domain=4), Layout(8, 1, True), assumed)
+    near = estimate.step_time(made(compute=16e9), chip(domain=8), Layout(8, 1, 3), assumed)
+    far = estimate.step_time(made(compute=16e9), chip(domain=4), Layout(8, 1, 3), assumed)
     assert near is not None and far is not None and far[0].low > near[0].low
     assert far[1]["interconnect"] == pytest.approx(3 * 16e9 * 7 / 8 * (1 / 100e9 + 1 / 4 / 10e9))
 
 
 def test_memory_and_the_fewest_chips() -> None:
-    load = made(weights=200e9, gradients=100e9, states=100e9, activations=80e9, compute=50e9)
+    load = made(weights=200e9, gradients=100e9, states=100e9, compute=50e9)
+    load.workload = Workload("train", batch=8, sequence=100, accumulate=2)
+    load.policies = {"none": Policy(kept=80e9)}
     found = estimate.for_chip(load, chip(), Assumptions(PLAIN))
-    assert found.layout == Layout(1, 8, False)  # sums of activations are less than gathered weights here
-    assert found.memory is not None and found.memory.total == pytest.approx((400e9 + 80e9) / 8)
-    fsdp = estimate.memory_of(load, chip(), Layout(8, 1, True), Assumptions(PLAIN))
+    assert found.layout is not None and found.layout.chips == 8 and found.memory is not None and found.memory.fits
+    tensor = memory_of(load, chip(), Layout(1, 8), Assumptions(PLAIN))
+    assert tensor.total == pytest.approx((400e9 + 80e9) / 8) and tensor.fits
+    fsdp = memory_of(load, chip(), Layout(8, 1, 3), Assumptions(PLAIN))
     assert fsdp.total == pytest.approx((400e9 + 80e9) / 8 + 2 * 50e9 / 4)
-    data = estimate.memory_of(load, chip(), Layout(8, 1, False), Assumptions(PLAIN))
+    data = memory_of(load, chip(), Layout(8), Assumptions(PLAIN))
     assert data.total == pytest.approx(400e9 + 80e9 / 8) and not data.fits
     assert estimate.for_chip(load, chip(link=None), Assumptions(PLAIN)).step is None
     assert "does not fit" in estimate.for_chip(load, chip(), Assumptions(PLAIN), count=2).reason
@@ -155,14 +162,16 @@ def test_work_of_a_decoder() -> None:
 def test_recompute_and_accumulation() -> None:
     plain = Workload("train", 4, 64)
     whole = work.of(families.subject("tiny", plain), plain)
-    again = Workload("train", 4, 64, recompute=True)
-    less = work.of(families.subject("tiny", again), again)
-    assert less.activations < whole.activations and less.flops > whole.flops
+    kept = [whole.policies[name].kept for name in ("none", "selective", "full")]
+    assert kept == sorted(kept, reverse=True) and len(set(kept)) == 3
+    head, blocks = 2 * 256 * 64 * 512, whole.flops / 3 - 2 * 256 * 64 * 512
+    again = {name: sum(g.flops * g.count for g in p.again) for name, p in whole.policies.items()}
+    assert again["none"] == 0 < again["full"] <= blocks < blocks + head
+    assert again["selective"] < again["full"]
     parts = Workload("train", 4, 64, accumulate=2)
     both = work.of(families.subject("tiny", parts), parts)
-    assert (
-        both.flops == pytest.approx(whole.flops) and both.activations < whole.activations and both.units == whole.units
-    )
+    assert both.flops == pytest.approx(whole.flops) and both.units == whole.units
+    assert both.policies["none"].kept == pytest.approx(whole.policies["none"].kept / 2, rel=0.01)
 
 
 def test_an_expert_that_no_token_visits_is_not_read() -> None:
@@ -197,3 +206,47 @@ def test_flops_of_a_model_against_the_compiler(kind: str) -> None:
     report = aot.compile(subject.model, subject.args, mode="train" if kind == "train" else "infer")
     assert report.cost.flops is not None
     assert count.flops + count.vector == pytest.approx(report.cost.flops, rel=0.08)
+
+
+def test_a_compiler_corrects_the_counts() -> None:
+    """The CPU's compiler, asked about a chip of round numbers."""
+    load = Workload("prefill", batch=4, sequence=128)
+    make = lambda asked: families.subject("tiny", asked)
+    count = work.of(make(load), load)
+    here = dataclasses.replace(chip("round"), target="cpu")
+    plain = compare.plan(count, [here], [], Assumptions(PLAIN)).rows[0]
+    asked = compare.plan(
+        count,
+        [here],
+        [],
+        Assumptions(PLAIN),
+        refine=lambda rows: compiled.refine(rows, make, load, count, Assumptions(PLAIN)),
+    )
+    row = asked.rows[0]
+    assert row.compiles == "compiles" and row.compiled is not None and asked.notes
+    whole = aot.compile(make(load).model, make(load).args)
+    assert row.compiled.flops == pytest.approx(whole.cost.compiler_flops, rel=0.02)  # two blocks are one and one more
+    assert row.compiled.bytes == pytest.approx(whole.cost.compiler_bytes, rel=0.05)
+    assert row.compiled.flops_ratio == pytest.approx(1, rel=0.15)
+    if row.compiled.seconds is None:
+        assert row.method == compiled.COUNTS and row.step is not None and plain.step is not None
+        by = row.step.mid / plain.step.mid
+        assert min(row.compiled.bytes_ratio, 1) * 0.9 < by < max(row.compiled.bytes_ratio, 1) * 1.1  # type: ignore[type-var]
+
+
+def test_a_compiler_that_gives_a_time() -> None:
+    load = made("prefill")
+    row = estimate.for_chip(load, chip(), Assumptions(PLAIN))
+    row.compiled = estimate.Compiled("compiles")
+    ours = compiled.Figures(10e12, 11e9)
+    said = compiled.Figures(20e12, 11e9, seconds=0.3)
+    compiled._use(row, said, ours, load, Assumptions([*PLAIN, "compiler-time=0.9..1.5"]))
+    assert row.method == compiled.ESTIMATE and row.step == Range(pytest.approx(0.27), pytest.approx(0.45))
+    spread = estimate.for_chip(load, chip(), Assumptions(PLAIN), fixed={"tensor": 2})
+    spread.compiled = estimate.Compiled("compiles")
+    compiled._use(spread, said, ours, load, Assumptions(PLAIN))
+    assert spread.method == compiled.COUNTS and spread.step is not None  # what was compiled is not what each chip runs
+    assert spread.step.mid == pytest.approx(0.1 + 0.005 + 2 * 8e9 * 0.5 / 100e9)  # twice the operations, over two chips
+    one, two = compiled.Figures(3.0, 5.0, None), compiled.Figures(4.0, 7.0, 1.0)
+    assert one.with_blocks(two, 10) == compiled.Figures(12.0, 23.0, None)
+    assert two.with_blocks(one, 10) == compiled.Figures()  # a second block cannot cost less than nothing

@@ -20,7 +20,15 @@ _OWNERSHIPS = ("on-demand", "spot", "reserved", "owned")
 @click.option("--sequence", default=1024, show_default=True, help="Tokens of a sequence; in decode, of the cache.")
 @click.option("--dtype", default="bfloat16", show_default=True, help="bfloat16, float16, float32 or float8.")
 @click.option("--master", default="float32", show_default=True, help="Dtype in which training keeps the weights.")
-@click.option("--recompute", is_flag=True, help="In training, keep only each block's input and compute the rest again.")
+@click.option(
+    "--recompute",
+    is_flag=False,
+    flag_value="full",
+    default="auto",
+    show_default=True,
+    metavar="[auto|none|selective|full]",
+    help="In training, what is computed again in the backward pass; auto: what is fastest and fits.",
+)
 @click.option("--accumulate", default=1, show_default=True, help="In training, parts in which the batch is taken.")
 @click.option(
     "--tokens", "--samples", "quantity", help="How much to process in all, as 1e9 or 15T; gives cost of a run."
@@ -29,6 +37,9 @@ _OWNERSHIPS = ("on-demand", "spot", "reserved", "owned")
 @click.option("--latency", help="Each step within this time, as 50ms.")
 @click.option("--chips", default="all", show_default=True, help="Names with commas between, or all.")
 @click.option("--count", type=int, help="Just so many chips, not as few as do.")
+@click.option(
+    "--layout", metavar="AXIS=N,...", help="Sizes of data, tensor, pipeline, context, expert, zero (0-3), microbatches."
+)
 @click.option("--prices", help="Your own price list (TOML or JSON); its form is that of plan/prices.toml.")
 @click.option("--ownership", type=click.Choice(_OWNERSHIPS), default="on-demand", show_default=True)
 @click.option(

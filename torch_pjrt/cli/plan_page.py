@@ -9,7 +9,8 @@ from rich.table import Table
 
 from torch_pjrt.plan.chips import sources
 from torch_pjrt.plan.compare import Plan
-from torch_pjrt.plan.estimate import Estimate, Range
+from torch_pjrt.plan.estimate import Estimate
+from torch_pjrt.plan.ranges import Range
 from torch_pjrt.plan.report_data import money, seconds, short
 
 

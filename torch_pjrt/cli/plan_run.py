@@ -14,10 +14,11 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from torch_pjrt.plan import chips as chip_table
-from torch_pjrt.plan import compare, emit, families, page, report_data, work
+from torch_pjrt.plan import compare, compiled, emit, families, page, report_data, work
+from torch_pjrt.plan import layout as layouts
 from torch_pjrt.plan.assumptions import TABLE, Assumptions
 from torch_pjrt.plan.calibration import Calibration
 from torch_pjrt.plan.workload import SHORT, MissingExtraError, PlanError, Workload
@@ -43,6 +44,7 @@ def _run(
     model: str,
     chips: str,
     count: int | None,
+    layout: str | None,
     prices: str | None,
     ownership: str,
     utilisation: str | None,
@@ -61,6 +63,7 @@ def _run(
 ) -> int:
     if count is not None and count < 1:
         raise PlanError(f"--count must be at least 1, not {count}")
+    fixed = layouts.parse(layout) if layout else {}
     assumed = Assumptions([*assume, *([f"utilisation={utilisation}"] if utilisation else [])])
     workload = _workload(**load)
     kinds, listed = chip_table.chosen(chips), chip_table.prices(prices)
@@ -75,18 +78,21 @@ def _run(
     known = Calibration.read(kept)
     console = Console(stderr=True)
     with Progress(
-        SpinnerColumn(),
         TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TimeElapsedColumn(),
         console=console,
         transient=True,
         disable=not console.is_terminal,
     ) as bar:
-        task = bar.add_task("recording the model")
+        task = bar.add_task("recording the model", total=len(kinds) + 1)
         subject = families.subject(model, workload, _reader())
         counted = work.of(subject, workload, fused_attention=bool(assumed.high("fused-attention")))
         if measure:
             bar.update(task, description="running it here")
             _measure(subject, workload, counted, assumed, known, kept)
+        maker = lambda load: families.subject(model, load, _reader())
+        step = lambda text: bar.update(task, description=text, advance=1)
         made = compare.plan(
             counted,
             kinds,
@@ -94,14 +100,11 @@ def _run(
             assumed,
             ownership=ownership,
             count=count,
+            layout=fixed,
             calibration=known,
-            progress=lambda name: bar.update(task, description=f"estimating {name}"),
+            refine=(lambda rows: compiled.refine(rows, maker, workload, counted, assumed, step)) if compiles else None,
+            progress=step,
         )
-        if compiles:
-            from torch_pjrt.plan import compiled
-
-            bar.update(task, description="compiling")
-            compiled.check(made, lambda load: families.subject(model, load, _reader()), workload)
     _migration(made, checked or (subject.source if subject.source.endswith(".py") else None))
     return _report(made, as_json, html, emit, wanted, command, output)
 
@@ -119,7 +122,7 @@ def _workload(
     sequence: int,
     dtype: str,
     master: str,
-    recompute: bool,
+    recompute: str,
     accumulate: int,
     quantity: str | None,
     deadline: str | None,
@@ -188,7 +191,7 @@ def _measure(
     name, _ = measuring.present_chip()
     middle = None
     if name in chip_table.chips():
-        timed = estimate.step_time(counted, chip_table.chips()[name], estimate.Layout(1, 1, False), assumed)
+        timed = estimate.step_time(counted, chip_table.chips()[name], estimate.Layout(), assumed)
         middle = timed[0].mid if timed else None
     entry = measuring.run(subject, workload, middle=middle)
     known.add(entry)

@@ -11,7 +11,8 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from torch_pjrt.plan.estimate import Estimate, Range
+from torch_pjrt.plan.estimate import Estimate
+from torch_pjrt.plan.ranges import Range
 from torch_pjrt.plan.work import Work
 from torch_pjrt.plan.workload import PlanError
 

@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch_pjrt.plan import estimate
+from torch_pjrt.plan import attention, estimate
 from torch_pjrt.plan.assumptions import Assumptions
 from torch_pjrt.plan.calibration import Calibration
 from torch_pjrt.plan.chips import Chip, Price, price_of
-from torch_pjrt.plan.estimate import Estimate, Range
+from torch_pjrt.plan.estimate import Estimate
+from torch_pjrt.plan.ranges import Range
 from torch_pjrt.plan.work import Work
 
 
@@ -45,22 +46,40 @@ def plan(
     *,
     ownership: str = "on-demand",
     count: int | None = None,
+    layout: dict[str, int] | None = None,
     calibration: Calibration | None = None,
+    refine: Callable[[list[Estimate]], list[str]] | None = None,
     progress: Callable[[str], None] = lambda name: None,
 ) -> Plan:
-    """Estimate every chip and compare."""
+    """Estimate every chip and compare. layout: axes whose sizes are given; refine: changes estimates (see compiled.py)."""
     made = Plan(work, [], assumed, ownership, count, listed=list(prices))
     made.notes.append(f"of several {ownership} prices of a chip the lowest is taken; all of them are in the JSON")
     for chip in chips:
-        progress(chip.name)
-        row = estimate.for_chip(work, chip, assumed, count)
+        progress(f"estimating {chip.name}")
+        made.rows.append(_estimated(work, chip, assumed, count, layout))
+    if refine is not None:
+        made.notes += refine(made.rows)
+    for row, chip in zip(made.rows, chips, strict=True):
         if calibration is not None:
             calibration.apply(row, work)
         _money(row, work, price_of(chip.name, ownership, list(prices)), assumed)
         _energy(row, work, assumed)
-        made.rows.append(row)
     _stand(made)
     return made
+
+
+def _estimated(
+    work: Work, chip: Chip, assumed: Assumptions, count: int | None, layout: dict[str, int] | None
+) -> Estimate:
+    """A chip's answer with attention as it is there, and the time of the same layout with attention the other way."""
+    known = attention.of(chip, assumed)
+    mine = work.with_attention(known.fused)
+    row = estimate.for_chip(mine, chip, assumed, count, layout)
+    row.fused_attention, row.attention_basis = known.fused, known.basis
+    if mine.other is not None and row.layout is not None:
+        timed = estimate.step_time(mine.other, chip, row.layout, assumed)
+        row.other_attention = timed[0] if timed else None
+    return row
 
 
 def _money(row: Estimate, work: Work, price: Price | None, assumed: Assumptions) -> None:

@@ -122,15 +122,16 @@ class Mlp(nn.Module):
         return self.down(F.silu(gate) * up)
 
 
-class Experts(nn.Module):
+class Mixture(nn.Module):
     """A mixture of gated MLPs, with the tokens dealt evenly to the experts that are in use."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         self.config = config
         self.router = Linear(config.hidden, config.experts, bias=False)
-        self.up = nn.Parameter(torch.empty(config.experts, config.hidden, 2 * config.inner))
-        self.down = nn.Parameter(torch.empty(config.experts, config.inner, config.hidden))
+        up = torch.empty(config.experts, config.hidden, 2 * config.inner)
+        down = torch.empty(config.experts, config.inner, config.hidden)
+        self.experts = nn.ParameterDict({"up": nn.Parameter(up), "down": nn.Parameter(down)})
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, hidden] to [B, T, hidden]."""
@@ -143,8 +144,8 @@ class Experts(nn.Module):
         order = chosen.reshape(-1).argsort()
         order = F.pad(order, (0, used * each - copies))
         dealt = x.index_select(0, order // c.experts_per_token).view(used, each, c.hidden)
-        gate, up = torch.bmm(dealt, self.up[:used].to(x.dtype)).chunk(2, -1)
-        y = torch.bmm(F.silu(gate) * up, self.down[:used].to(x.dtype)).reshape(-1, c.hidden)
+        gate, up = torch.bmm(dealt, self.experts["up"][:used].to(x.dtype)).chunk(2, -1)
+        y = torch.bmm(F.silu(gate) * up, self.experts["down"][:used].to(x.dtype)).reshape(-1, c.hidden)
         y = y * weight.reshape(-1).index_select(0, order)[:, None].to(x.dtype)
         return torch.zeros_like(x).index_add(0, order // c.experts_per_token, y).view(shape)
 
@@ -156,7 +157,7 @@ class Layer(nn.Module):
         super().__init__()
         self.norm1, self.norm2 = Norm(config.hidden, config.style), Norm(config.hidden, config.style)
         self.attention = Attention(config)
-        self.mlp = Experts(config) if config.experts else Mlp(config)
+        self.mlp = Mixture(config) if config.experts else Mlp(config)
 
     def forward(self, x: Tensor, cache: Cache = None) -> tuple[Tensor, Tensor, Tensor]:
         """The stream, and the new keys and values."""

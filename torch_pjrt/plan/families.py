@@ -42,8 +42,9 @@ BUILT_IN = (*DECODERS, *SPEECH, *IMAGES)
 class Subject:
     """A model and what it is called with, all without values. unit: what is counted ("token", "image", "sample").
 
-    units: of one step. layers, hidden: of a stack of equal blocks, 0 where unknown. shorter: the same with one layer.
-    cache_bytes: of keys and values.
+    units: of one step. layers, hidden, heads, kv_heads, experts: of a stack of equal blocks, 0 where unknown. shorter: the same
+    with so many layers. stream: elements that enter a block. cache_bytes: of keys and values that are kept; keys_values: of
+    those that a pass makes.
     """
 
     name: str
@@ -54,8 +55,14 @@ class Subject:
     units: int
     layers: int = 0
     hidden: int = 0
+    stream: int = 0
+    heads: int = 0
+    kv_heads: int = 0
+    experts: int = 0
+    experts_per_token: int = 0
     cache_bytes: int = 0
-    shorter: Callable[[], Subject] | None = None
+    keys_values: int = 0
+    shorter: Callable[[int], Subject] | None = None
     optimizer: Any = None
     source: str = ""
 
@@ -102,7 +109,8 @@ def _decoder(name: str, config: DecoderConfig, workload: Workload) -> Subject:
     if mode == "decode":
         shape = (workload.batch, config.kv_heads, workload.sequence, config.head)
         args += [torch.empty(shape, dtype=workload.compute_dtype, device="meta") for _ in range(2 * config.layers)]
-    shorter = (lambda: _decoder(name, replace(config, layers=1), workload)) if config.layers > 1 else None
+    shorter = (lambda n: _decoder(name, replace(config, layers=n), workload)) if config.layers > 1 else None
+    size = int(cached * workload.compute_dtype.itemsize)
     return Subject(
         name,
         model,
@@ -112,7 +120,13 @@ def _decoder(name: str, config: DecoderConfig, workload: Workload) -> Subject:
         workload.batch * (1 if mode == "decode" else workload.sequence),
         config.layers,
         config.hidden,
-        0 if mode == "train" else int(cached * workload.compute_dtype.itemsize),
+        workload.batch * (1 if mode == "decode" else workload.sequence) * config.hidden,
+        config.heads,
+        config.kv_heads,
+        config.experts,
+        config.experts_per_token if config.experts else 0,
+        0 if mode == "train" else size,
+        0 if mode == "decode" else size,
         shorter,
     )
 
@@ -135,9 +149,12 @@ def _speech(name: str, config: WhisperConfig, workload: Workload) -> Subject:
     else:
         mels = torch.empty(workload.batch, config.mels, config.frames, dtype=dtype, device="meta")
         args, units = [_ids(workload.batch, workload.sequence), mels], workload.batch * workload.sequence
-    shorter = (lambda: _speech(name, replace(config, layers=1), workload)) if config.layers > 1 else None
+    shorter = (lambda n: _speech(name, replace(config, layers=n), workload)) if config.layers > 1 else None
     cached = 0 if workload.kind == "train" else size
-    return Subject(name, model, args, {}, "token", units, config.layers, config.hidden, cached, shorter)
+    rows = 1 if workload.kind == "decode" else workload.sequence + config.frames // 2
+    stream = workload.batch * rows * config.hidden
+    sizes = (config.heads, config.heads, 0, 0, cached, 0, shorter)
+    return Subject(name, model, args, {}, "token", units, config.layers, config.hidden, stream, *sizes)
 
 
 def _images(name: str, workload: Workload) -> Subject:

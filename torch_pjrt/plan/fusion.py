@@ -9,17 +9,20 @@ follows in outline; the choice is not its own.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch_pjrt.plan.graph import Graph, Node
 from torch_pjrt.plan.primitives import FREE, FUSED, HEAVY, READS_RESULT_ONLY, TRANSPARENT
 
-_STORED = ("parameter", "state", "buffer")
+_STORED = ("parameter", "expert", "state", "buffer")
 
 
 @dataclass(slots=True)
 class Group:
-    """One kernel. weight_bytes: of what is stored from step to step (read or overwritten); bytes: all traffic."""
+    """One kernel. weight_bytes: of what is stored from step to step (read or overwritten); bytes: all traffic.
+
+    expert_bytes: of weight_bytes, those of experts. inner: it only makes scores inside an attention.
+    """
 
     name: str = ""
     phase: str = "forward"
@@ -30,6 +33,8 @@ class Group:
     bytes: float = 0.0
     count: int = 1
     sharded_output: float = 0.0
+    expert_bytes: float = 0.0
+    inner: bool = False
 
     @property
     def flops(self) -> float:
@@ -56,6 +61,7 @@ class Fusion:
         self._take_tails()
         self.home = {v: self.own[i] for i, n in enumerate(graph.nodes) for v in n.outs}
         self.needed = self._needed()
+        self.last = self._last_uses()
 
     def phase(self, node: int) -> str:
         """forward, backward or optimizer."""
@@ -154,6 +160,8 @@ class Fusion:
             group.bytes += size
             if graph.roles[v] in _STORED:
                 group.weight_bytes += size
+                group.expert_bytes += size if graph.roles[v] == "expert" else 0
+        group.inner = self._inner(nodes)
         if group.matmul and any(graph.roles[v] in _STORED for v in reads):
             group.sharded_output = sum(graph.nbytes[v] for i in nodes for v in graph.nodes[i].outs if v in self.needed)
         return group
@@ -166,6 +174,7 @@ class Fusion:
         group.bytes += size
         if v in self.graph.written:
             group.weight_bytes += size
+            group.expert_bytes += size if v in self.graph.written_experts else 0
 
     def _read(self, node: Node, root: int, reads: dict[int, int]) -> None:
         for position, v in enumerate(node.ins):
@@ -178,20 +187,56 @@ class Fusion:
                 size = min(size, sum(self.graph.nbytes[o] for o in node.outs))
             reads[source] = min(self.graph.nbytes[source], reads.get(source, 0) + size)
 
-    def peak_bytes(self) -> int:
-        """Most bytes of intermediate values alive at once, in the order recorded; without inputs and what overwrites them."""
+    def _inner(self, nodes: list[int]) -> bool:
+        """Whether all that a kernel writes are scores inside an attention."""
+        written = [v for i in nodes for v in self.graph.nodes[i].outs if v in self.needed]
+        return bool(written) and all(v in self.graph.inner for v in written)
+
+    def _last_uses(self) -> dict[int, int]:
+        """The last kernel that reads each value in memory."""
         last: dict[int, int] = {}
         for i, node in enumerate(self.graph.nodes):
             for v in node.ins:
                 source = self.source(v)[0] if v >= 0 else -1
                 if source in self.home:
                     last[source] = max(last.get(source, 0), self.own[i])
+        return last
+
+    def _gradients(self) -> set[int]:
+        """What the backward pass makes and the optimizer reads."""
+        return {
+            v
+            for v in self.needed
+            if v in self.home
+            and self.phase(self.home[v]) == "backward"
+            and self.phase(self.last.get(v, 0)) == "optimizer"
+        }
+
+    def saved(self, products_only: bool = False) -> int:
+        """Bytes that the forward pass makes and the backward pass reads. products_only: results of products and attention."""
+        total = 0
+        heavy = {self.own[i] for i, n in enumerate(self.graph.nodes) if n.matmul}
+        for v in self.needed:
+            home = self.home.get(v)
+            if home is None or self.phase(home) != "forward" or self.phase(self.last.get(v, home)) != "backward":
+                continue
+            if products_only and (home not in heavy or v in self.graph.inner):
+                continue
+            total += self.graph.nbytes[v]
+        return total
+
+    def peak_bytes(self) -> int:
+        """Most bytes of intermediate values alive at once, in the order recorded.
+
+        Without inputs and what overwrites them, and without gradients, which are counted apart.
+        """
+        last, gradients = dict(self.last), self._gradients()
         end = len(self.graph.nodes)
         for v in self.results:
             last[self.source(v)[0]] = last[v] = end
         changes: dict[int, int] = defaultdict(int)
         for v in self.needed:
-            if v in self.home and v not in self.graph.written:
+            if v in self.home and v not in self.graph.written and v not in gradients:
                 changes[self.home[v]] += self.graph.nbytes[v]
                 changes[max(self.home[v], last.get(v, 0)) + 1] -= self.graph.nbytes[v]
         alive = most = 0
@@ -205,20 +250,10 @@ def merged(found: list[Group]) -> list[Group]:
     """Equal kernels as one with a count."""
     table: dict[tuple[object, ...], Group] = {}
     for g in found:
-        sizes = (g.vector, g.skippable, g.weight_bytes, g.bytes, g.sharded_output)
+        sizes = (g.vector, g.skippable, g.weight_bytes, g.bytes, g.sharded_output, g.expert_bytes, g.inner)
         key = (g.name, g.phase, tuple(sorted(g.matmul.items())), *sizes)
         if key in table:
             table[key].count += g.count
         else:
-            table[key] = Group(
-                g.name,
-                g.phase,
-                dict(g.matmul),
-                g.vector,
-                g.skippable,
-                g.weight_bytes,
-                g.bytes,
-                g.count,
-                g.sharded_output,
-            )
+            table[key] = replace(g, matmul=dict(g.matmul))
     return list(table.values())

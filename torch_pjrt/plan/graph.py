@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from torch_pjrt.export.trace import Traced
+from torch_pjrt.export.trace import Input, Traced
 from torch_pjrt.plan import primitives
 from torch_pjrt.program.evaluate import evaluate_step
 from torch_pjrt.program.program import Template
@@ -47,13 +47,18 @@ class Node:
 
 @dataclass(slots=True)
 class Graph:
-    """Nodes in order; bytes and role ("parameter", "state", "buffer", "argument", "constant", "") of every value."""
+    """Nodes in order; bytes and role ("parameter", "expert", "state", "buffer", "argument", "constant", "") of every value.
+
+    written: values that overwrite an input (written_experts: of an expert); inner: values inside an attention.
+    """
 
     nodes: list[Node] = field(default_factory=list)
     nbytes: list[int] = field(default_factory=list)
     roles: list[str] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
     written: set[int] = field(default_factory=set)
+    written_experts: set[int] = field(default_factory=set)
+    inner: set[int] = field(default_factory=set)
     phases: list[str] = field(default_factory=list)
 
     def value(self, nbytes: int, role: str = "") -> int:
@@ -92,23 +97,41 @@ class Graph:
         return sum(n.matmul + n.vector for n in self.nodes)
 
 
-def of_traced(traced: Traced, *, fused_attention: bool = True) -> Graph:
-    """The graph of a traced model or training step. fused_attention: its scores never reach memory."""
+def is_expert(name: str) -> bool:
+    """Whether a parameter of that name belongs to one of a mixture's experts."""
+    return "experts" in name.split(".")
+
+
+def _role(i: Input) -> str:
+    return "expert" if i.kind == "parameter" and is_expert(i.name) else i.kind
+
+
+def of_traced(
+    traced: Traced, *, fused_attention: bool = True, parts: dict[tuple[int, bool], _Part] | None = None
+) -> Graph:
+    """The graph of a traced model or training step. fused_attention: its scores never reach memory.
+
+    parts: templates that were read before, to be filled: programs of one process share them.
+    """
     graph = Graph(phases=list(traced.phases))
-    values = [graph.value(s.nbytes, i.kind) for s, i in zip(traced.program.in_specs, traced.inputs, strict=True)]
-    parts: dict[int, _Part] = {}
+    values = [graph.value(s.nbytes, _role(i)) for s, i in zip(traced.program.in_specs, traced.inputs, strict=True)]
+    parts = {} if parts is None else parts
     with jax.enable_x64(True):
         for step, (template, operands) in enumerate(traced.program.steps):
-            part = parts.get(template.id)
+            part = parts.get((template.id, fused_attention))
             if part is None:
-                part = parts[template.id] = _part(template, fused_attention)
+                part = parts[template.id, fused_attention] = _part(template, fused_attention, parts)
+            before = len(graph.nbytes)
             results = _splice(graph, part, [values[v] for v in operands], step)
+            if ATTENTION in template.row.name:
+                graph.inner.update(set(range(before, len(graph.nbytes))).difference(results))
             values.extend(results)
     producer = graph.producers()
     wanted = [values[v] for v in traced.program.outputs]
     ends = frozenset(wanted)
     graph.outputs = [graph.behind(v, producer, primitives.FREE_NAMES, ends)[0] for v in wanted]
     graph.written = {graph.outputs[o] for _, o in traced.writes}
+    graph.written_experts = {graph.outputs[o] for i, o in traced.writes if is_expert(traced.inputs[i].name)}
     _narrowing(graph)
     return graph
 
@@ -119,7 +142,7 @@ def _narrowing(graph: Graph) -> None:
     for node in graph.nodes:
         if node.name == "convert_element_type" and node.ins[0] >= 0:
             source = graph.behind(node.ins[0], producer, primitives.TRANSPARENT)[0]
-            stored = source >= 0 and graph.roles[source] in ("parameter", "state", "buffer")
+            stored = source >= 0 and graph.roles[source] in ("parameter", "expert", "state", "buffer")
             if graph.nbytes[node.outs[0]] < graph.nbytes[node.ins[0]] and not stored:
                 node.name = "narrow"
 
@@ -145,7 +168,14 @@ class _Part:
     outs: list[int]
 
 
-def _part(template: Template, fused_attention: bool) -> _Part:
+def _part(template: Template, fused_attention: bool, parts: dict[tuple[int, bool], _Part]) -> _Part:
+    part = parts.get((template.id, not fused_attention))
+    if ATTENTION not in template.row.name:
+        return part or _plain(template)
+    return _opaque(_plain(template), template) if fused_attention else _plain(template)
+
+
+def _plain(template: Template) -> _Part:
     avals = [jax.ShapeDtypeStruct(a.spec.shape, a.spec.dtype) for a in template.avals]
     numbers = [
         jax.ShapeDtypeStruct((4,), np.uint32) if k == "s" else jax.ShapeDtypeStruct(*_NUMBERS[k])
@@ -156,10 +186,7 @@ def _part(template: Template, fused_attention: bool) -> _Part:
         return evaluate_step(template, payloads, numbers)[0]
 
     closed = jax.make_jaxpr(run)(numbers, *avals)
-    part = _flatten(closed, skip=len(numbers))
-    if fused_attention and ATTENTION in template.row.name:
-        return _opaque(part, template)
-    return part
+    return _flatten(closed, skip=len(numbers))
 
 
 def _opaque(part: _Part, template: Template) -> _Part:

@@ -12,7 +12,8 @@ from torch_pjrt._version import __version__
 from torch_pjrt.plan import plots
 from torch_pjrt.plan.chips import sources
 from torch_pjrt.plan.compare import Plan
-from torch_pjrt.plan.estimate import Estimate, Range
+from torch_pjrt.plan.estimate import Estimate
+from torch_pjrt.plan.ranges import Range
 from torch_pjrt.plan.report_data import money, seconds, short
 
 _STYLE = """

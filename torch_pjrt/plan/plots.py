@@ -9,6 +9,7 @@ from html import escape
 from torch_pjrt.plan.assumptions import Assumptions
 from torch_pjrt.plan.compare import Plan
 from torch_pjrt.plan.estimate import Estimate
+from torch_pjrt.plan.memory import PARTS
 from torch_pjrt.plan.report_data import money, seconds, short
 
 W, H, LEFT, BOTTOM, TOP, RIGHT = 720, 420, 70, 48, 14, 20
@@ -94,9 +95,6 @@ def _span(row: Estimate, what: str) -> str:
     return f"{form(value.low)} to {form(value.high)}" if value else ""
 
 
-PARTS = ("weights", "gradients", "states", "activations", "cache")
-
-
 def memory_bars(made: Plan) -> str:
     """What is on each chip, as a share of its memory; the line is what can be used."""
     rows = [r for r in made.rows if r.memory and r.memory.capacity]
@@ -106,8 +104,8 @@ def memory_bars(made: Plan) -> str:
     scale = (W - 150 - 170) / widest
     out = []
     for i, name in enumerate(PARTS):
-        out.append(f'<rect class="m{i}" x="{150 + i * 105}" y="6" width="12" height="12"/>')
-        out.append(f'<text x="{166 + i * 105}" y="16">{name if name != "states" else "optimizer"}</text>')
+        out.append(f'<rect class="m{i}" x="{150 + i * 92}" y="6" width="12" height="12"/>')
+        out.append(f'<text x="{166 + i * 92}" y="16">{name if name != "states" else "optimizer"}</text>')
     for k, r in enumerate(rows):
         assert r.memory is not None
         y, at = top + k * step, 150.0

@@ -8,7 +8,8 @@ from typing import Any
 from torch_pjrt._version import __version__
 from torch_pjrt.plan.chips import Fact, sources
 from torch_pjrt.plan.compare import Plan
-from torch_pjrt.plan.estimate import Estimate, Range
+from torch_pjrt.plan.estimate import Estimate
+from torch_pjrt.plan.ranges import Range
 
 
 def as_dict(made: Plan) -> dict[str, Any]:
@@ -29,7 +30,8 @@ def as_dict(made: Plan) -> dict[str, Any]:
             "weights_bytes": work.weights,
             "gradients_bytes": work.gradients,
             "optimizer_bytes": work.states,
-            "activations_bytes": work.activations,
+            "kept_for_backward_bytes": {name: p.kept for name, p in work.policies.items()},
+            "workspace_bytes": {name: p.workspace for name, p in work.policies.items()},
             "cache_bytes": work.cache,
             "recorded_in_seconds": round(work.seconds, 3),
             "notes": work.notes,
@@ -54,16 +56,28 @@ def _row(row: Estimate) -> dict[str, Any]:
         "vendor": row.chip.vendor,
         "facts": {name: _fact(fact) for name, fact in row.chip.facts.items()},
         "compiles": row.compiles,
+        "compiled": asdict(row.compiled) if row.compiled else None,
         "fits": row.layout is not None,
         "reason": row.reason,
         "chips": row.layout.chips if row.layout else None,
         "layout": row.layout.text if row.layout else None,
+        "axes": asdict(row.layout) if row.layout else None,
+        "sent_bytes": row.sent,
+        "other_layouts": [
+            {"layout": each.text, "step_seconds": span(step), "memory_bytes": memory}
+            for each, step, memory in row.others
+        ],
         "memory": {**asdict(row.memory), "total": row.memory.total} if row.memory else None,
         "method": row.method if row.step else None,
         "step_seconds": span(row.step),
         "units_per_second": span(row.rate),
         "limited_by": row.limit if row.step else None,
         "parts_seconds": row.parts,
+        "attention": {
+            "scores_stay_on_the_chip": row.fused_attention,
+            "basis": row.attention_basis,
+            "step_seconds_otherwise": span(row.other_attention),
+        },
         "meets_bound": row.meets,
         "price": asdict(row.price) if row.price else None,
         "dollars_per_million": span(row.cost),

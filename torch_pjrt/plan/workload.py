@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+RECOMPUTE = ("auto", "none", "selective", "full")
 KINDS = ("train", "prefill", "decode", "batch-infer")
 DTYPES = {
     "bfloat16": torch.bfloat16,
@@ -32,6 +33,8 @@ class MissingExtraError(PlanError):
 class Workload:
     """One step, and how many. batch: sequences or images over all chips; master: dtype in which training keeps weights.
 
+    recompute: what training computes again in the backward pass: none, selective, full, or auto for the fastest that fits.
+
     accumulate: parts in which training takes the batch one after the other before it steps.
     quantity: units to process in all; deadline: seconds for those; latency: seconds for one step.
     """
@@ -41,7 +44,7 @@ class Workload:
     sequence: int = 1024
     dtype: str = "bfloat16"
     master: str = "float32"
-    recompute: bool = False
+    recompute: str = "none"
     accumulate: int = 1
     quantity: float | None = None
     deadline: float | None = None
@@ -52,6 +55,10 @@ class Workload:
             raise PlanError(f"there is no workload {self.kind!r}: choose one of {', '.join(KINDS)}")
         if self.dtype not in DTYPES:
             raise PlanError(f"there is no dtype {self.dtype!r}: choose one of {', '.join((*DTYPES, *SHORT))}")
+        if self.recompute not in RECOMPUTE:
+            raise PlanError(f"--recompute must be one of {', '.join(RECOMPUTE)}, not {self.recompute!r}")
+        if self.kind != "train" and self.recompute not in ("auto", "none"):
+            raise PlanError("--recompute is for --workload train")
         for name in ("batch", "sequence"):
             if getattr(self, name) < 1:
                 raise PlanError(f"--{name} must be at least 1, not {getattr(self, name)}")

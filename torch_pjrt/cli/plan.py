@@ -52,6 +52,13 @@ _OWNERSHIPS = ("on-demand", "spot", "reserved", "owned")
 @click.option(
     "--check", "checked", metavar="PATH", help="Also list what ties this code to one chip; see torch-pjrt check."
 )
+@click.option("--from", "today", metavar="CHIP", help="The chip you use now: gives what leaving it costs and saves.")
+@click.option(
+    "--migration-cost",
+    "moving",
+    metavar="COST",
+    help="With --from: dollars (25000, 25k) or engineer-days (15d), in place of the estimate from the findings of --check.",
+)
 @click.option("--measure", is_flag=True, help="Run it here with random weights, and keep the time as a calibration.")
 @click.option("--calibration", metavar="FILE", help="Where measured runs are kept.")
 @click.option("--emit", type=click.Choice(_ENGINES), help="Write a job file for the cheapest chip, or that of --for.")

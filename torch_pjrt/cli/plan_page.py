@@ -10,6 +10,7 @@ from rich.table import Table
 from torch_pjrt.plan.chips import sources
 from torch_pjrt.plan.compare import Plan
 from torch_pjrt.plan.estimate import Estimate
+from torch_pjrt.plan.migration import COSTS_MORE
 from torch_pjrt.plan.ranges import Range
 from torch_pjrt.plan.report_data import money, seconds, short
 
@@ -41,6 +42,8 @@ def show(made: Plan, console: Console) -> None:
             console.print(f"{word} at the middle: {best}; within the error bar: {', '.join(near)}", markup=False)
         else:
             console.print(f"{word}: {best or 'none could be found'}", markup=False)
+    _choice(made, console)
+    _attention(made, console)
     if made.findings is not None:
         severities = [str(one.severity) for one in made.findings]
         counts = ", ".join(f"{severities.count(s)} {s}" for s in dict.fromkeys(severities)) or "none"
@@ -93,6 +96,47 @@ def _cells(r: Estimate, run: bool) -> list[str]:
 
 def _span(value: Range | None, form: object) -> str:
     return f"{form(value.low)}..{form(value.high)}" if value else "unknown"  # type: ignore[operator]
+
+
+def _choice(made: Plan, console: Console) -> None:
+    """What leaving today's chip costs and saves, and when owning beats renting."""
+    unit = made.work.unit
+    if made.moving is not None:
+        cost = made.moving.dollars
+        span = money(cost.low) if cost.low == cost.high else f"{money(cost.low)} to {money(cost.high)}"
+        console.print(f"leaving {made.today} costs {span} ({made.moving.basis})", markup=False)
+        if not made.break_even:
+            console.print(f"  no break-even: the cost of {made.today} or of the others is not known", markup=False)
+        for name, each in made.break_even.items():
+            text = f"  {name}: {each.verdict}"
+            if each.verdict != COSTS_MORE and each.units is not None and each.seconds is not None:
+                worst = (
+                    "never at the pessimistic end" if each.worst_units is None else f"at most {short(each.worst_units)}"
+                )
+                text += (
+                    f"; {money(each.saving_mid)} for 1M {unit}s at the middle, paid for after {short(each.units)} {unit}s "
+                    f"({worst}), {seconds(each.seconds)} of {made.today} in full use"
+                )
+                text += f", {each.runs:.3g} runs" if each.runs is not None else ""
+            console.print(text, markup=False)
+    for holding in made.holdings:
+        for ownership, share in holding.owning_pays_above.items():
+            text = f"in use more than {share:.0%} of the time" if share < 1 else "never: renting costs less an hour"
+            console.print(f"owning {holding.chip} beats {ownership}: {text}", markup=False)
+
+
+def _attention(made: Plan, console: Console) -> None:
+    """What was taken of attention, and what the other way would change."""
+    seen: dict[str, list[Estimate]] = {}
+    for r in made.rows:
+        if r.other_attention is not None:
+            seen.setdefault(r.attention_basis, []).append(r)
+    for basis, rows in seen.items():
+        changes = [r.other_attention.mid / r.step.mid for r in rows if r.other_attention and r.step]
+        other = "without a flash kernel" if rows[0].fused_attention else "with a flash kernel"
+        span = f"{min(changes):.2f} to {max(changes):.2f}" if len(changes) > 1 else f"{changes[0]:.2f}"
+        names = ", ".join(r.chip.name for r in rows)
+        console.print(f"attention on {names}: {basis}; {other} a step takes {span} of the time shown", markup=False)
 
 
 def _facts(made: Plan, console: Console) -> None:

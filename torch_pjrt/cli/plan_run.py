@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from torch_pjrt.plan import chips as chip_table
-from torch_pjrt.plan import compare, compiled, emit, families, page, report_data, work
+from torch_pjrt.plan import compare, compiled, emit, families, migration, page, report_data, work
 from torch_pjrt.plan import layout as layouts
 from torch_pjrt.plan.assumptions import TABLE, Assumptions
 from torch_pjrt.plan.calibration import Calibration
@@ -53,6 +53,8 @@ def _run(
     html: str | None,
     compiles: bool,
     checked: str | None,
+    today: str | None,
+    moving: str | None,
     measure: bool,
     calibration: str | None,
     emit: str | None,
@@ -69,6 +71,12 @@ def _run(
     kinds, listed = chip_table.chosen(chips), chip_table.prices(prices)
     if wanted is not None:
         chip_table.chosen(wanted)
+    if moving is not None and today is None:
+        raise PlanError("--migration-cost needs --from: the chip that you use now")
+    stated = migration.stated(moving, assumed) if moving is not None else None
+    if today is not None:
+        kinds = list({c.name: c for c in (*kinds, *chip_table.chosen(today))}.values())
+        today = chip_table.chosen(today)[0].name
     _writable(html, output)
     if emit and not command.strip():
         raise PlanError("--emit needs the command to run, as in --run 'python train.py'")
@@ -106,6 +114,8 @@ def _run(
             progress=step,
         )
     _migration(made, checked or (subject.source if subject.source.endswith(".py") else None))
+    if today is not None:
+        compare.leave(made, today, stated or migration.from_findings(made.findings or [], assumed))
     return _report(made, as_json, html, emit, wanted, command, output)
 
 

@@ -121,6 +121,29 @@ TABLE = (
         "share of allocated time that does useful work, for cost as allocated",
         "an assumption of ours",
     ),
+    Assumption(
+        "effort-fixed",
+        15,
+        5,
+        "days",
+        "an engineer's days of moving whatever the findings: setting up, comparing results, tuning",
+        "an assumption of ours; people report weeks to months",
+    ),
+    Assumption(
+        "effort-breaks", 0.5, 0.1, "days", "an engineer's days for each finding that breaks", "an assumption of ours"
+    ),
+    Assumption(
+        "effort-silent",
+        0.5,
+        0.1,
+        "days",
+        "an engineer's days for each finding that silently changes what is computed",
+        "an assumption of ours",
+    ),
+    Assumption(
+        "effort-slows", 0.25, 0.02, "days", "an engineer's days for each finding that slows", "an assumption of ours"
+    ),
+    Assumption("day-cost", 1200, 600, "$", "an engineer's day", "an assumption of ours"),
     Assumption("max-chips", 1024, 1024, "chips", "most chips that are tried", "an assumption of ours"),
 )
 

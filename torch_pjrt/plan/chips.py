@@ -140,30 +140,51 @@ def prices(path: str | Path | None = None) -> list[Price]:
     if not isinstance(rows, dict) or unknown or not isinstance(rows.get("price"), list):
         what = f" It has {', '.join(map(repr, unknown))} at the top." if unknown else ""
         raise PlanError(f"{where} must hold a list of tables, each begun by [[price]].{what}")
-    return [_price(row, f"{where}, price {i}") for i, row in enumerate(rows["price"], 1)]
+    return [_price(row, _Place(where, text, i)) for i, row in enumerate(rows["price"], 1)]
 
 
-def _price(row: Any, where: str) -> Price:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a price stands in its file."""
+
+    path: Path
+    text: str
+    number: int
+
+    def at(self, key: str = "") -> str:
+        """The file and the line of a key of this price; in JSON, which price it is."""
+        heads = [i for i, line in enumerate(self.text.splitlines(), 1) if line.replace(" ", "").startswith("[[price]]")]
+        if self.path.suffix == ".json" or len(heads) < self.number:
+            return f"{self.path}, price {self.number}"
+        first = heads[self.number - 1]
+        lines = self.text.splitlines()[first:]
+        found = next((i for i, line in enumerate(lines, 1) if line.split("=")[0].strip().strip("\"'") == key), 0)
+        return f"{self.path}, line {first + found}"
+
+
+def _price(row: Any, place: _Place) -> Price:
     known = tuple(Price.__dataclass_fields__)
     if not isinstance(row, dict):
-        raise PlanError(f"{where}: not a table")
+        raise PlanError(f"{place.at()}: not a table")
     for key in row:
         if key not in known:
-            raise PlanError(f"{where}: there is no key {key!r}{_nearest(key, known)}; they are {', '.join(known)}")
+            raise PlanError(
+                f"{place.at(key)}: there is no key {key!r}{_nearest(key, known)}; they are {', '.join(known)}"
+            )
     for key in ("chip", "per_hour"):
         if key not in row:
-            raise PlanError(f"{where}: {key} is missing")
+            raise PlanError(f"{place.at()}: {key} is missing")
     if row["chip"] not in chips():
-        raise PlanError(f"{where}: there is no chip {row['chip']!r}{_nearest(str(row['chip']), chips())}")
+        raise PlanError(f"{place.at('chip')}: there is no chip {row['chip']!r}{_nearest(str(row['chip']), chips())}")
     ownership = row.get("ownership", "on-demand")
     if ownership not in OWNERSHIPS:
         raise PlanError(
-            f"{where}: there is no ownership {ownership!r}{_nearest(str(ownership), OWNERSHIPS)}; "
+            f"{place.at('ownership')}: there is no ownership {ownership!r}{_nearest(str(ownership), OWNERSHIPS)}; "
             f"they are {', '.join(OWNERSHIPS)}"
         )
     value = row["per_hour"]
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e6:
-        raise PlanError(f"{where}: per_hour must be a number of dollars, not {value!r}")
+        raise PlanError(f"{place.at('per_hour')}: per_hour must be a number of dollars, not {value!r}")
     text = {k: str(row.get(k, "")) for k in ("provider", "region", "source", "date", "note")}
     return Price(row["chip"], ownership, float(value), **text)
 

@@ -14,13 +14,17 @@ from torch_pjrt.plan.assumptions import Assumptions
 from torch_pjrt.plan.calibration import Calibration
 from torch_pjrt.plan.chips import Chip, Price, price_of
 from torch_pjrt.plan.estimate import Estimate
+from torch_pjrt.plan.migration import BreakEven, Cost, Holding, break_even, holdings
 from torch_pjrt.plan.ranges import Range
 from torch_pjrt.plan.work import Work
 
 
 @dataclass(slots=True)
 class Plan:
-    """The answer. cheapest, fastest: names of chips; the lists after them: those within the error bar of it."""
+    """The answer. cheapest, fastest: names of chips; the lists after them: those within the error bar of it.
+
+    today: the chip that is used now; moving: what leaving it costs; break_even: by chip. holdings: owned against rented.
+    """
 
     work: Work
     rows: list[Estimate]
@@ -36,6 +40,10 @@ class Plan:
     chosen: str = ""
     notes: list[str] = field(default_factory=list)
     listed: list[Price] = field(default_factory=list)
+    today: str = ""
+    moving: Cost | None = None
+    break_even: dict[str, BreakEven] = field(default_factory=dict)
+    holdings: list[Holding] = field(default_factory=list)
 
 
 def plan(
@@ -65,7 +73,16 @@ def plan(
         _money(row, work, price_of(chip.name, ownership, list(prices)), assumed)
         _energy(row, work, assumed)
     _stand(made)
+    made.holdings = holdings(made.rows, prices)
     return made
+
+
+def leave(made: Plan, today: str, moving: Cost) -> None:
+    """Fill in the break-even of every chip against the one that is used now, which must be among them."""
+    made.today, made.moving = today, moving
+    here = next(r for r in made.rows if r.chip.name == today)
+    found = {r.chip.name: break_even(here, r, moving, made.work.workload.quantity) for r in made.rows}
+    made.break_even = {name: each for name, each in found.items() if each is not None}
 
 
 def _estimated(

@@ -45,6 +45,15 @@ def as_dict(made: Plan) -> dict[str, Any]:
         "assumptions": [asdict(a) for a in made.assumed.rows.values()],
         "sources": sources(),
         "migration": None if made.findings is None else _findings(made),
+        "moving": None if made.moving is None else _moving(made),
+        "owned_or_rented": [
+            {
+                "chip": h.chip,
+                "per_hour": {o: p.per_hour for o, p in h.prices.items()},
+                "owning_pays_above_utilisation": h.owning_pays_above,
+            }
+            for h in made.holdings
+        ],
         "notes": made.notes,
     }
 
@@ -97,6 +106,18 @@ def span(value: Range | None) -> dict[str, float] | None:
 def _fact(fact: Fact) -> dict[str, Any]:
     shown = {"value": fact.value, "text": fact.text, "source": fact.source, "date": fact.date, "note": fact.note}
     return {k: v for k, v in shown.items() if v not in ("",)}
+
+
+def _moving(made: Plan) -> dict[str, Any]:
+    cost = made.moving
+    assert cost is not None
+    return {
+        "from": made.today,
+        "dollars": span(cost.dollars),
+        "engineer_days": span(cost.days),
+        "basis": cost.basis,
+        "break_even": {name: asdict(each) for name, each in made.break_even.items()},
+    }
 
 
 def _findings(made: Plan) -> dict[str, Any]:

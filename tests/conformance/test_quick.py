@@ -51,3 +51,9 @@ def test_quick(test: str, op: str, record_property: Any) -> None:
             lambda: getattr(checks, test)(info, torch.float32, limit=LIMIT),
             record_property,
         )
+
+
+@pytest.mark.parametrize("op", ["amax", "amin", "aminmax", "cat", "index_add", "matmul", "topk"])
+def test_errors(op: str, record_property: Any) -> None:
+    """What torch refuses is refused with an error of the same class."""
+    verdict("errors", op, "float32", "fused", lambda: checks.errors(entries()[op]), record_property)

@@ -6,7 +6,7 @@ are in AT_CALL and run at every call of the few overloads that have one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -65,6 +65,28 @@ def convolution(
     _refuse(all(p >= 0 for p in padding), f"negative padding is not supported: {list(padding)}")
     _refuse(all(d > 0 for d in dilation), f"dilation should be greater than zero: {list(dilation)}")
     _refuse(all(s > 0 for s in stride), f"non-positive stride is not supported: {list(stride)}")
+
+
+@refuses("cat.default")
+def cat(tensors: Sequence[torch.Tensor], dim: int = 0) -> None:
+    scalar = next((i for i, t in enumerate(tensors) if t.dim() == 0), None)
+    _refuse(scalar is None, f"zero-dimensional tensor (at position {scalar}) cannot be concatenated")
+
+
+@refuses("amin.default", "amax.default")
+def extremum(self: torch.Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> None:
+    if self.numel():
+        return
+    _refuse(bool(dim), "amin/amax: expected reduction dim to be specified for an operand without elements")
+    for d in dim:
+        if self.dim() and self.shape[d] == 0:
+            raise IndexError(f"amin/amax: expected reduction dim {d} to have non-zero size")
+
+
+@refuses("aminmax.default")
+def extrema(self: torch.Tensor, *, dim: int | None = None, keepdim: bool = False) -> None:
+    _refuse(dim is not None or self.numel() > 0, "aminmax: an empty dimension has neither minimum nor maximum")
+    extremum(self, () if dim is None else (dim,))
 
 
 @refuses("index_add.default")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["run"]
 
+import contextlib
 import importlib
 import json
 import os
@@ -18,7 +19,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from torch_pjrt.errors import PjrtError
+from torch_pjrt.errors import BadSettingError, PjrtError
 from torch_pjrt.pjrt import targets
 
 
@@ -51,9 +52,13 @@ def run(
         torch.set_float32_matmul_precision(precision)
     from torch_pjrt import aot
 
+    console = Console(stderr=True)
     try:
         made, args, kwargs = _load(model, config, exported, mode, batch, length, dtype)
-        reports = aot.compile_all(made, args, kwargs, targets_=names, mode=mode)
+        with console.status(f"compiling for {', '.join(names)}") if console.is_terminal else contextlib.nullcontext():
+            reports = aot.compile_all(made, args, kwargs, targets_=names, mode=mode)
+    except BadSettingError as error:
+        raise click.UsageError(str(error)) from error
     except PjrtError as error:
         raise click.ClickException(str(error)) from error
     if as_json:
@@ -74,7 +79,9 @@ def _load(
     if config:
         from torch_pjrt.integrations.hf_config import from_config
 
-        wanted = getattr(torch, dtype) if dtype else None
+        wanted = getattr(torch, dtype, None) if dtype else None
+        if dtype and not isinstance(wanted, torch.dtype):
+            raise click.UsageError(f"--dtype {dtype}: torch has no such dtype")
         return from_config(config, batch=batch, length=length, train=mode == "train", dtype=wanted)
     if exported:
         program = torch.export.load(exported)
@@ -85,7 +92,12 @@ def _load(
     if not function:
         raise click.UsageError(f"--model takes module:function, not {model!r}")
     sys.path.insert(0, os.getcwd())
-    found = getattr(importlib.import_module(name), function)()
+    try:
+        found = getattr(importlib.import_module(name), function)()
+    except Exception as error:
+        raise click.UsageError(f"--model {model}: {type(error).__name__}: {error}") from error
+    if not isinstance(found, tuple) or len(found) not in (2, 3):
+        raise click.UsageError(f"--model {model}: it must return (model, args) or (model, args, kwargs)")
     return found if len(found) == 3 else (*found, {})
 
 

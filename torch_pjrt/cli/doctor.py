@@ -8,6 +8,7 @@ from __future__ import annotations
 
 __all__ = ["examine", "report"]
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import json
@@ -17,6 +18,8 @@ import platform as host
 import subprocess
 import sys
 from typing import Any
+
+from rich.console import Console
 
 from torch_pjrt import config
 from torch_pjrt._version import __version__
@@ -86,7 +89,9 @@ class Report:
 
 def report(*, as_json: bool = False, timeout: float = 60.0) -> int:
     """Print the report. Gives the exit code: 1 when the device does not work."""
-    found = examine(timeout=timeout)
+    console = Console(stderr=True)
+    with console.status("asking each platform") if console.is_terminal else contextlib.nullcontext():
+        found = examine(timeout=timeout)
     if as_json:
         print(json.dumps(dataclasses.asdict(found), indent=2))
     else:

@@ -12,13 +12,25 @@ from typing import Any
 import click
 
 from torch_pjrt._version import __version__
+from torch_pjrt.cli.completion import SHELLS, rule_ids, target_names
 from torch_pjrt.cli.plan import plan
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="torch-pjrt")
 def main() -> None:
-    """PyTorch on every chip that has a PJRT plugin."""
+    """PyTorch on every chip that has a PJRT plugin.
+
+    \b
+        torch-pjrt doctor                     what works here, and what is missing
+        torch-pjrt check src                  what ties a program to one chip
+        torch-pjrt port src                   how to untie it
+        torch-pjrt plan --model llama3-8b     which chip, how many, at what cost
+        torch-pjrt run train.py --epochs 3    a CUDA script on another chip, unmodified
+
+    `torch-pjrt COMMAND --help` has examples of each. Exit codes: 0 all is well, 1 something was found or does not work,
+    2 a wrong command line, 3 an error of this program.
+    """
 
 
 @main.command()
@@ -27,11 +39,17 @@ def main() -> None:
 def doctor(as_json: bool, timeout: float) -> None:
     """Say what is installed, which chips are found, what is missing, and the command that installs it.
 
-    Exits with 1 when the device does not work here, and with 0 otherwise.
+    Exits with 0 when the device works here, 1 when it does not, 2 for a wrong command line, 3 for an error of this
+    program.
+
+    \b
+        torch-pjrt doctor
+        torch-pjrt doctor --json | jq .ok
+        torch-pjrt doctor --timeout 5
     """
     from . import doctor as command
 
-    sys.exit(command.report(as_json=as_json, timeout=timeout))
+    sys.exit(_internal_errors(command.report, as_json=as_json, timeout=timeout))
 
 
 @main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -44,7 +62,13 @@ def run(script: str, arguments: tuple[str, ...], as_module: bool, quiet: bool, r
     """Run a script that asks for CUDA on the pjrt device, unmodified.
 
     What it asked of torch.cuda, what fell back to the CPU and how often programs were compiled is said on stderr at
-    the end. Options for this command come before SCRIPT; all that follows SCRIPT is the script's.
+    the end. Options for this command come before SCRIPT; all that follows SCRIPT is the script's. Exits as the script
+    does: with 1 when it raises, with 2 when there is no such script.
+
+    \b
+        torch-pjrt run train.py --epochs 3
+        torch-pjrt run -m package.train --epochs 3
+        torch-pjrt run --quiet --report run.json train.py
     """
     from . import run as command
 
@@ -52,7 +76,7 @@ def run(script: str, arguments: tuple[str, ...], as_module: bool, quiet: bool, r
 
 
 @main.command()
-@click.argument("paths", nargs=-1, metavar="PATH...")
+@click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path())
 @click.option(
     "--format", "form", type=click.Choice(["text", "json", "sarif", "html"]), default="text", show_default=True
 )
@@ -66,7 +90,13 @@ def run(script: str, arguments: tuple[str, ...], as_module: bool, quiet: bool, r
     show_default=True,
     help="Report this severity and worse ones.",
 )
-@click.option("--select", default="", metavar="IDS", help="Only rules whose ids begin so, as in PJ1,PJ203.")
+@click.option(
+    "--select",
+    default="",
+    metavar="IDS",
+    shell_complete=rule_ids,
+    help="Only rules whose ids begin so, as in PJ1,PJ203.",
+)
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out paths or names that match (repeatable).")
 @click.option("--baseline", type=click.Path(dir_okay=False), help="Report only what is not in this file.")
 @click.option(
@@ -75,7 +105,12 @@ def run(script: str, arguments: tuple[str, ...], as_module: bool, quiet: bool, r
 @click.option(
     "--run", "command", metavar="CMD", help="Also run this program on the pjrt device and report what it did."
 )
-@click.option("--explain", metavar="ID", help="Print what a rule is about, with examples, and check nothing.")
+@click.option(
+    "--explain",
+    metavar="ID",
+    shell_complete=rule_ids,
+    help="Print what a rule is about, with examples, and check nothing.",
+)
 def check(
     paths: tuple[str, ...],
     as_json: bool,
@@ -108,7 +143,7 @@ def check(
 
 
 @main.command()
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
 @click.option("--write", is_flag=True, help="Change the files; without it only the difference is shown.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object: changes and what is left to do.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out paths or names that match (repeatable).")
@@ -145,7 +180,15 @@ def _internal_errors(function: Callable[..., int], *args: Any, **kwargs: Any) ->
 @click.option("--model", help="module:function that returns (model, args) or (model, args, kwargs).")
 @click.option("--config", type=click.Path(exists=True), help="config.json of a Hugging Face model, or its folder.")
 @click.option("--exported", type=click.Path(exists=True), help="File of torch.export.save.")
-@click.option("--target", "names", multiple=True, default=("cpu",), show_default=True, help="A chip; may be repeated.")
+@click.option(
+    "--target",
+    "names",
+    multiple=True,
+    default=("cpu",),
+    show_default=True,
+    shell_complete=target_names,
+    help="A chip (repeatable); --list has the names.",
+)
 @click.option("--mode", default="infer", show_default=True, help="infer, or train: loss, backward, AdamW.")
 @click.option("--batch", default=1, show_default=True, help="With --config: batch size.")
 @click.option("--length", default=128, show_default=True, help="With --config: tokens.")
@@ -158,11 +201,33 @@ def _internal_errors(function: Callable[..., int], *args: Any, **kwargs: Any) ->
 def compile_command(**options: object) -> None:
     """Compile a model for a chip that need not be here, and say whether it fits and what it costs.
 
-    Nothing is run and no weights are loaded. For Trainium the program is linted. Exits with 1 unless every target is fine.
+    Nothing is run and no weights are loaded. For Trainium the program is linted. Exits with 0 when every target is fine,
+    1 when one is not, 2 for a wrong command line, 3 for an error of this program.
+
+    \b
+        torch-pjrt compile --list
+        torch-pjrt compile --model my.package:make --target tpu-v6e --target h100 --target trn2
+        torch-pjrt compile --config config.json --batch 8 --length 2048 --dtype bfloat16 --target tpu-v6e
+        torch-pjrt compile --model my.package:make --mode train --json
     """
     from . import compile as command
 
-    sys.exit(command.run(**options))  # type: ignore[arg-type]
+    sys.exit(_internal_errors(command.run, **options))
+
+
+@main.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print what makes a shell complete the commands, options, files and names of torch-pjrt.
+
+    \b
+        torch-pjrt completion bash > ~/.local/share/bash-completion/completions/torch-pjrt
+        torch-pjrt completion zsh > ~/.zfunc/_torch-pjrt      # a folder of $fpath
+        torch-pjrt completion fish > ~/.config/fish/completions/torch-pjrt.fish
+    """
+    from . import completion as command
+
+    click.echo(command.script(main, shell))
 
 
 main.add_command(plan)

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
+import click
 import torch
 from rich.console import Console
 from rich.markup import escape
@@ -28,6 +29,8 @@ def run(
     script: str, arguments: tuple[str, ...], *, as_module: bool = False, quiet: bool = False, report: str | None = None
 ) -> None:
     """Run it as `python` would: sys.argv, sys.path[0] and `__main__` are the script's."""
+    if not as_module and not os.path.exists(script):
+        raise click.UsageError(f"{script}: no such file")
     sys.argv = [script, *arguments]
     failure: Exception | None = None
     with cuda_alias.active() as counts:

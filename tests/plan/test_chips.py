@@ -63,6 +63,20 @@ def test_a_wrong_price_list(tmp_path: pathlib.Path, text: str, says: str) -> Non
         chips.prices(path)
 
 
+def test_a_mistake_is_found_by_its_line(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('# ours\n[[price]]\nchip = "h100"\nper_hour = 2\n\n[[price]]\nchip = "b200"\nper_hourr = 3\n')
+    with pytest.raises(PlanError, match="line 8: there is no key 'per_hourr'; did you mean 'per_hour'"):
+        chips.prices(path)
+    path.write_text('[[price]]\nper_hour = 2\nchip = "tpu-v6"\n')
+    with pytest.raises(PlanError, match="line 3: there is no chip 'tpu-v6'; did you mean 'tpu-v6e'"):
+        chips.prices(path)
+    listed = tmp_path / "mine.json"
+    listed.write_text('{"price": [{"chip": "h100", "per_hour": 2}, {"chip": "h10", "per_hour": 2}]}')
+    with pytest.raises(PlanError, match="price 2: there is no chip 'h10'"):
+        chips.prices(listed)
+
+
 def test_a_price_list_as_json(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "mine.json"
     path.write_text('{"price": [{"chip": "h100", "per_hour": 2, "ownership": "reserved", "date": "2026-01-01"}]}')

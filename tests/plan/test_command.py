@@ -241,11 +241,32 @@ def test_job_files(chip: str, tmp_path: pathlib.Path) -> None:
 
 
 def test_measuring_here(tmp_path: pathlib.Path) -> None:
+    """A run on this machine is kept; later plans take the same work from it, and scale other work by it."""
     kept = tmp_path / "calibration.json"
-    done = plan("--measure", "--workload", "prefill", "--calibration", str(kept), "--chips", "h100", "--json")
+    words = ("--workload", "prefill", "--calibration", str(kept), "--json")
+    assert "after a run with --measure" in plan("--chips", "cpu", *words).output
+    done = plan("--measure", "--chips", "h100", *words)
     assert done.exit_code == 0, done.output
-    entry = json.loads(kept.read_text())["runs"][0]
+    h100, here = json.loads(done.stdout)["chips"]
+    stored = json.loads(kept.read_text())
+    (entry,), (machine,) = stored["runs"], stored["machines"]
     assert entry["model"] == "tiny" and 0 < entry["low"] <= entry["seconds"] <= entry["high"]
+    assert machine["chip"] == here["chip"] == "cpu" and machine["rates"]["float32"] > 1e8 and machine["bandwidth"] > 1e8
+    assert here["method"].startswith("measured here") and here["step_seconds"]["low"] == entry["low"]
+    assert here["facts"]["bandwidth"]["source"] == "measured" and h100["method"] == "roofline"
+
+    again = json.loads(plan("--chips", "cpu,h100", *words).stdout)["chips"][0]
+    assert again["step_seconds"] == here["step_seconds"] and again["method"] == here["method"]
+    longer = json.loads(plan("--chips", "cpu", *words, "--sequence", "256").stdout)["chips"][0]
+    bare = tmp_path / "bare.json"
+    bare.write_text(json.dumps({"runs": [], "machines": [machine]}))
+    plain = json.loads(plan("--chips", "cpu", *words[:3], str(bare), "--json", "--sequence", "256").stdout)["chips"][0]
+    assert longer["method"] == "roofline scaled by 1 measured run" and plain["method"] == "roofline"
+    ratio = entry["seconds"] / entry["middle"]
+    assert longer["step_seconds"]["mid"] == pytest.approx(plain["step_seconds"]["mid"] * ratio, rel=0.01)
+
+    text = plan("--measure", "--chips", "h100", "--workload", "train", "--calibration", str(kept)).output
+    assert "measured on cpu" in text and len(json.loads(kept.read_text())["runs"]) == 2
     kept.write_text("{}")
     assert plan("--calibration", str(kept)).exit_code == 2
 

@@ -68,7 +68,11 @@ def _run(
     fixed = layouts.parse(layout) if layout else {}
     assumed = Assumptions([*assume, *([f"utilisation={utilisation}"] if utilisation else [])])
     workload = _workload(**load)
-    kinds, listed = chip_table.chosen(chips), chip_table.prices(prices)
+    kept = (
+        pathlib.Path(calibration) if calibration else pathlib.Path(click.get_app_dir("torch-pjrt"), "calibration.json")
+    )
+    known = Calibration.read(kept)
+    kinds, listed = chip_table.chosen(chips, known.chips()), chip_table.prices(prices)
     if wanted is not None:
         chip_table.chosen(wanted)
     if moving is not None and today is None:
@@ -80,10 +84,6 @@ def _run(
     _writable(html, output)
     if emit and not command.strip():
         raise PlanError("--emit needs the command to run, as in --run 'python train.py'")
-    kept = (
-        pathlib.Path(calibration) if calibration else pathlib.Path(click.get_app_dir("torch-pjrt"), "calibration.json")
-    )
-    known = Calibration.read(kept)
     console = Console(stderr=True)
     with Progress(
         TextColumn("{task.description}"),
@@ -98,7 +98,8 @@ def _run(
         counted = work.of(subject, workload, fused_attention=bool(assumed.high("fused-attention")))
         if measure:
             bar.update(task, description="running it here")
-            _measure(subject, workload, counted, assumed, known, kept)
+            here = _measure(subject, workload, counted, assumed, known, kept)
+            kinds = list({c.name: c for c in (*kinds, here)}.values())
         maker = lambda load: families.subject(model, load, _reader())
         step = lambda text: bar.update(task, description=text, advance=1)
         made = compare.plan(
@@ -194,17 +195,17 @@ def _write(path: str, text: str) -> None:
 
 def _measure(
     subject: Any, workload: Workload, counted: work.Work, assumed: Assumptions, known: Calibration, kept: pathlib.Path
-) -> None:
-    from torch_pjrt.plan import estimate
+) -> chip_table.Chip:
+    """Run it here and keep the time. Gives this machine's chip."""
+    from torch_pjrt.plan import attention, estimate, layout
     from torch_pjrt.plan import measure as measuring
 
-    name, _ = measuring.present_chip()
-    middle = None
-    if name in chip_table.chips():
-        timed = estimate.step_time(counted, chip_table.chips()[name], estimate.Layout(), assumed)
-        middle = timed[0].mid if timed else None
-    entry = measuring.run(subject, workload, middle=middle)
-    known.add(entry)
+    machine = measuring.machine(workload.dtype)
+    chip = machine.as_chip() if machine else chip_table.chips()[measuring.present_chip()[0]]
+    same = counted.with_attention(attention.of(chip, assumed).fused)
+    timed = estimate.step_time(same, chip, layout.Layout(), assumed)
+    entry = measuring.run(subject, workload, middle=timed[0].mid if timed else None)
+    known.add(entry, machine)
     known.write(kept)
     rate = counted.units / entry.seconds
     click.echo(
@@ -214,6 +215,7 @@ def _measure(
         f"{report_data.short(rate)} {counted.unit}s/s; kept in {kept}",
         err=True,
     )
+    return chip
 
 
 def _migration(made: compare.Plan, path: str | None) -> None:

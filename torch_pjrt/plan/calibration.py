@@ -1,6 +1,7 @@
 """Measured runs, kept in a file, and what they change: a measured step replaces the roofline's, or scales it.
 
-Owns the file's form. measure.py makes entries.
+Owns the file's form. measure.py makes entries. A machine that is none of the packaged chips (the CPU) becomes a chip of its
+own, with the rates that were measured on it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from torch_pjrt.plan.chips import Chip, Fact
 from torch_pjrt.plan.estimate import Estimate
 from torch_pjrt.plan.ranges import Range
 from torch_pjrt.plan.work import Work
@@ -36,11 +38,34 @@ class Entry:
     where: str
 
 
-class Calibration:
-    """The entries of a file."""
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A device that is no packaged chip. rates: operations a second of large products, by dtype; bandwidth: bytes a second."""
 
-    def __init__(self, entries: list[Entry]) -> None:
-        self.entries = entries
+    chip: str
+    title: str
+    rates: dict[str, float]
+    bandwidth: float
+    memory: float
+    date: str
+
+    def as_chip(self) -> Chip:
+        """With these figures as its facts, and no link to others."""
+        fact = lambda value: Fact(value, f"{value:.3g}", "measured", self.date)
+        facts = {name: fact(rate) for name, rate in self.rates.items()}
+        facts |= {"bandwidth": fact(self.bandwidth), "memory": fact(self.memory), "domain": fact(1.0)}
+        return Chip(self.chip, f"{self.title} (measured here)", "this machine", "cpu", "cpu", facts)
+
+
+class Calibration:
+    """The entries of a file, and the machines they ran on where those are no packaged chips."""
+
+    def __init__(self, entries: list[Entry], machines: list[Machine] | None = None) -> None:
+        self.entries, self.machines = entries, machines or []
+
+    def chips(self) -> dict[str, Chip]:
+        """The measured machines as chips."""
+        return {m.chip: m.as_chip() for m in self.machines}
 
     @classmethod
     def read(cls, path: Path) -> Calibration:
@@ -48,13 +73,15 @@ class Calibration:
         if not path.exists():
             return cls([])
         try:
-            rows = json.loads(path.read_text(encoding="utf-8"))["runs"]
-            return cls([Entry(**row) for row in rows])
+            data = json.loads(path.read_text(encoding="utf-8"))
+            return cls([Entry(**row) for row in data["runs"]], [Machine(**row) for row in data.get("machines", [])])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise PlanError(f"{path} is no calibration file: {type(error).__name__}: {error}") from error
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: Entry, machine: Machine | None = None) -> None:
         """Put it in the place of an older one of the same run."""
+        if machine is not None:
+            self.machines = [m for m in self.machines if m.chip != machine.chip] + [machine]
         same = (entry.chip, entry.model, entry.kind, entry.batch, entry.sequence, entry.dtype, entry.chips)
         self.entries = [
             e for e in self.entries if (e.chip, e.model, e.kind, e.batch, e.sequence, e.dtype, e.chips) != same
@@ -65,7 +92,8 @@ class Calibration:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump({"runs": [asdict(e) for e in self.entries]}, file, indent=1)
+            data = {"runs": [asdict(e) for e in self.entries], "machines": [asdict(m) for m in self.machines]}
+            json.dump(data, file, indent=1)
         os.replace(name, path)
 
     def apply(self, row: Estimate, work: Work) -> None:

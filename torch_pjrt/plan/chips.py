@@ -109,15 +109,20 @@ def _fact(row: dict[str, Any]) -> Fact:
     return Fact(value, text, row["source"], row["date"], row.get("note", ""), row.get("direction", ""))
 
 
-def chosen(names: str | None) -> list[Chip]:
-    """The chips of a comma-separated list, or all. Raises PlanError with the nearest name."""
+def chosen(names: str | None, measured: dict[str, Chip] | None = None) -> list[Chip]:
+    """The chips of a comma-separated list, or all. Raises PlanError with the nearest name.
+
+    measured: machines that can be named beside the packaged chips (see calibration.py).
+    """
     if not names or names == "all":
         return list(chips().values())
+    known = {**chips(), **(measured or {})}
     found = []
     for name in (n.strip().lower() for n in names.split(",") if n.strip()):
-        if name not in chips():
-            raise PlanError(f"there is no chip {name!r}{_nearest(name, chips())}; they are {', '.join(chips())}")
-        found.append(chips()[name])
+        if name not in known:
+            hint = "; it can be named after a run with --measure on one" if name == "cpu" else _nearest(name, known)
+            raise PlanError(f"there is no chip {name!r}{hint}; they are {', '.join(known)}")
+        found.append(known[name])
     if not found:
         raise PlanError("--chips names no chip")
     return list({c.name: c for c in found}.values())

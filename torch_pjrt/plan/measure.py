@@ -6,6 +6,7 @@ Owns the making of values and the timing; calibration.py keeps the result. Meant
 from __future__ import annotations
 
 import datetime
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 import jax
 import torch
 
-from torch_pjrt.plan.calibration import Entry
+from torch_pjrt.plan.calibration import Entry, Machine
 from torch_pjrt.plan.chips import chips
 from torch_pjrt.plan.families import Subject
 from torch_pjrt.plan.workload import ModelError, PlanError, Workload
@@ -40,8 +41,11 @@ KINDS = {
 }
 
 
+_SIDE, _STREAMED = 1024, 1 << 24  # of the products and the arrays that a machine's rates are measured with
+
+
 def present_chip() -> tuple[str, str]:
-    """The name of the chip that is here, and what its plugin calls it. "cpu" is no chip of the list."""
+    """The name of the chip that is here, and what its plugin calls it. "cpu" is no packaged chip."""
     kind = jax.devices()[0].device_kind
     for text, name in KINDS.items():
         if text.lower() in kind.lower() and name in chips():
@@ -79,6 +83,35 @@ def run(subject: Subject, workload: Workload, *, steps: int = 5, middle: float |
         datetime.date.today().isoformat(),
         kind,
     )
+
+
+def machine(dtype: str) -> Machine | None:
+    """What this device reaches in large products and in streaming memory; None where it is a packaged chip."""
+    from torch_pjrt.tensor.storage import device as present
+
+    name, kind = present_chip()
+    if name in chips():
+        return None
+    where = torch.device(present())
+    rates = {}
+    for key in dict.fromkeys(("float32", "bfloat16" if dtype == "float8" else dtype)):
+        a = torch.randn(_SIDE, _SIDE).to(getattr(torch, key)).to(where)
+        rates["bfloat16" if key == "float16" else key] = 2 * _SIDE**3 / _quickest(lambda a=a: a @ a)
+    x = torch.randn(_STREAMED).to(where)
+    bandwidth = 2 * x.nbytes / _quickest(lambda: x * 1.5)
+    stats = jax.devices()[0].memory_stats() or {}
+    memory = stats.get("bytes_limit") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Machine(name, kind, rates, bandwidth, float(memory), datetime.date.today().isoformat())
+
+
+def _quickest(work: Callable[[], torch.Tensor], times: int = 4) -> float:
+    _wait(work())
+    found = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        _wait(work())
+        found.append(time.perf_counter() - begin)
+    return min(found)
 
 
 def _filled(value: torch.Tensor, device: torch.device) -> torch.Tensor:

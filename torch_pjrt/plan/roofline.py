@@ -27,7 +27,9 @@ def peak(chip: Chip, dtype: str, assumed: Assumptions, best: bool) -> float | No
     if name is not None:
         found = chip.fact(name).value
         return found if found or name != "float8" else chip.fact("bfloat16").value
-    base = chip.fact("bfloat16").value
+    known, base = chip.fact("float32").value, chip.fact("bfloat16").value
+    if known is not None:
+        return known / (8 if dtype in ("float64", "complex128") else 1)
     if base is None:
         return None
     share = assumed.high("float32-rate") if best else assumed.low("float32-rate")

@@ -8,49 +8,39 @@ side by side; `--only-report` adds up the journals of all of them.
 from __future__ import annotations
 
 import argparse
-import json
 import pathlib
 import subprocess
 import sys
 
 from conformance.conftest import FOLDER
-from conformance.report import as_json, failures, forget_failures, latest, table
+from conformance.report import as_json, failures, forget_failures, latest, lines_of, note, table
 
 HERE = pathlib.Path(__file__).resolve().parent
 DONE = 5  # pytest's code for: nothing to run
 
 
-def _children(journal: pathlib.Path, arguments: list[str], chunk: int) -> None:
+def run_nodes(journal: pathlib.Path, arguments: list[str], chunk: int, suite: pathlib.Path = HERE) -> None:
+    """Run what the journal lacks, `chunk` nodes per process, until nothing is left."""
+    command = [sys.executable, "-m", "pytest", str(suite), "-q", "--no-header", "--durations=0", "--tb=short"]
+    command += ["-p", "no:cacheprovider", f"--journal={journal}", f"--at-most={chunk}", *arguments]
     while True:
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            str(HERE),
-            "-q",
-            "--no-header",
-            "--durations=0",
-            "-p",
-            "no:cacheprovider",
-        ]
-        command += ["--tb=short", f"--journal={journal}", f"--at-most={chunk}", *arguments]
+        before = len(lines_of(journal))
         code = subprocess.call(command, cwd=HERE.parent)
         if code == DONE:
             return
         if code in (2, 3, 4) or code == 130:
             sys.exit(code)
         if code not in (0, 1):
-            _mark_crash(journal, code)
+            _mark_crash(journal, code, before)
 
 
-def _mark_crash(journal: pathlib.Path, code: int) -> None:
-    """The node that had started and not ended takes the blame."""
-    open_nodes = [name for name, line in latest(journal).items() if line["state"] == "started"]
-    if not open_nodes:
+def _mark_crash(journal: pathlib.Path, code: int, before: int) -> None:
+    """The node that had started last and not ended takes the blame; between two nodes, nobody does."""
+    lines = lines_of(journal)
+    if len(lines) == before:
         sys.exit(f"pytest ended with {code} before any node had started")
-    with journal.open("a", encoding="utf-8") as file:
-        for name in open_nodes:
-            file.write(json.dumps({"node": name, "state": "crashed", "text": f"the process ended with {code}"}) + "\n")
+    if lines[-1]["state"] == "started":
+        note(journal, node=lines[-1]["node"], state="crashed", text=f"the process ended with {code}")
 
 
 def main() -> int:
@@ -74,7 +64,7 @@ def main() -> int:
     if options.only_report:
         lines = {n: line for path in sorted(FOLDER.glob("results-*.jsonl")) for n, line in latest(path).items()}
     else:
-        _children(journal, [f"--shard={options.shard}", *rest], options.chunk)
+        run_nodes(journal, [f"--shard={options.shard}", *rest], options.chunk)
         lines = latest(journal)
     print(table(lines))
     for line in failures(lines):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import warnings
@@ -10,6 +9,8 @@ import zlib
 from typing import Any
 
 import pytest
+
+from conformance.report import lines_of, note
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / ".conformance"
 os.environ.setdefault("TORCH_PJRT_CACHE_DIR", str(FOLDER / "programs"))
@@ -27,9 +28,7 @@ def pytest_addoption(parser: Any) -> None:
 
 
 def _finished(journal: str) -> set[str]:
-    if not journal or not pathlib.Path(journal).exists():
-        return set()
-    lines = map(json.loads, pathlib.Path(journal).read_text(encoding="utf-8").splitlines())
+    lines = lines_of(pathlib.Path(journal)) if journal else []
     return {line["node"] for line in lines if line["state"] != "started"}
 
 
@@ -38,17 +37,21 @@ def _chosen(node: Any, config: Any) -> bool:
     return all(not allowed or getattr(node, name) in allowed for name, allowed in options.items())
 
 
+def in_shard(op: str, shard: str) -> bool:
+    """Whether an operator is in shard "i/n". Whole operators, since nodes of one share compiled programs."""
+    part, parts = map(int, shard.split("/"))
+    return zlib.crc32(op.encode()) % parts == part - 1
+
+
 def pytest_generate_tests(metafunc: Any) -> None:
     """Give each test over op_db this shard's nodes that the options want and the journal does not have."""
     if "node" not in metafunc.fixturenames:
         return
     config = metafunc.config
-    part, parts = map(int, config.getoption("shard").split("/"))
     wanted = [n for n in metafunc.module.nodes(metafunc.function.__name__.removeprefix("test_")) if _chosen(n, config)]
     done = _finished(config.getoption("journal"))
     prefix = f"conformance/{metafunc.module.__name__.rsplit('.', 1)[-1]}.py::{metafunc.function.__name__}"
-    # whole operators, since nodes of one share compiled programs
-    ours = (n for n in wanted if zlib.crc32(n.op.encode()) % parts == part - 1)
+    ours = (n for n in wanted if in_shard(n.op, config.getoption("shard")))
     left = [n for n in ours if f"{prefix}[{n.id}]" not in done]
     metafunc.parametrize("node", [pytest.param(n, id=n.id) for n in left])
 
@@ -63,8 +66,7 @@ def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
 def _note(config: Any, **line: Any) -> None:
     journal = config.getoption("journal")
     if journal:
-        with open(journal, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        note(pathlib.Path(journal), **line)
 
 
 @pytest.hookimpl(hookwrapper=True)

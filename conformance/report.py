@@ -1,4 +1,4 @@
-"""Reads a journal of results: the latest line of each node, counts per test, dtype and mode, failures."""
+"""The journal of results, one JSON line per event: the latest of each node, counts per test, dtype and mode, failures."""
 
 from __future__ import annotations
 
@@ -13,12 +13,21 @@ BAD = ("failed", "crashed", "started")
 _NODE = re.compile(r"test_(?P<test>\w+)\[(?P<op>.+)-(?P<dtype>\w+)-(?P<mode>\w+)\]$")
 
 
+def note(journal: pathlib.Path, **line: Any) -> None:
+    """Append one line."""
+    with journal.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def lines_of(journal: pathlib.Path) -> list[dict[str, Any]]:
+    """All lines; a last one that was cut short by a crash is left out."""
+    text = journal.read_text(encoding="utf-8") if journal.exists() else ""
+    return [json.loads(line) for line in text.split("\n")[:-1]]
+
+
 def latest(journal: pathlib.Path) -> dict[str, dict[str, Any]]:
     """The last line of each node."""
-    if not journal.exists():
-        return {}
-    lines = map(json.loads, journal.read_text(encoding="utf-8").splitlines())
-    return {line["node"]: line for line in lines}
+    return {line["node"]: line for line in lines_of(journal)}
 
 
 def forget_failures(journal: pathlib.Path) -> None:

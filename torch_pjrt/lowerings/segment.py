@@ -145,11 +145,11 @@ def _binned(columns: Array, edges: Sequence[Array], weight: Array | None, densit
     for d, edge in enumerate(edges):
         x = lax.index_in_dim(columns, d, 1, False)
         at = lax.reshape(positions(lax.reshape(edge, (1, edge.shape[0])), lax.reshape(x, (1, count)), True), (count,))
-        last = lax.eq(x, lax.broadcast(lax.index_in_dim(edge, edge.shape[0] - 1, 0, False), x.shape))
-        at = lax.sub(as_dtype(at, np.int64), as_dtype(last, np.int64))
+        first, last = (lax.broadcast(lax.index_in_dim(edge, end, 0, False), x.shape) for end in (0, -1))
+        at = lax.sub(as_dtype(at, np.int64), as_dtype(lax.eq(x, last), np.int64))
         at = lax.sub(at, constant(1, at))
-        fits = lax.bitwise_and(lax.ge(at, constant(0, at)), lax.lt(at, constant(shape[d], at)))
-        inside = lax.bitwise_and(inside, fits)
+        # not by the position found: given edges need not rise
+        inside = lax.bitwise_and(inside, lax.bitwise_and(lax.ge(x, first), lax.le(x, last)))
         place = lax.add(lax.mul(place, constant(shape[d], place)), at)
     place = lax.select(inside, place, constant(math.prod(shape), place))
     each = lax.full((count,), 1, dtype) if weight is None else lax.reshape(as_dtype(weight, dtype), (count,))

@@ -59,6 +59,19 @@ def to_sparse(self: Tensor, *, layout: Any = None, blocksize: Any = None, dense_
     return _refuse(layout)
 
 
+def spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: Any = None) -> Tensor:
+    """A matrix from diagonals: column j of each comes from its element j. The offsets are read."""
+    rows, columns = shape
+    parts, values = [], []
+    for diagonal, offset in zip(diagonals.unbind(0), offsets.tolist(), strict=True):
+        first, last = max(0, offset), min(columns, rows + offset, diagonals.shape[1])
+        column = torch.arange(first, max(first, last), device=diagonals.device)
+        parts.append(torch.stack([column - offset, column]))
+        values.append(diagonal[first : max(first, last)])
+    out = made(torch.cat(parts, 1), torch.cat(values), shape)
+    return out if layout in (None, torch.sparse_coo) else out.to_sparse(layout=layout)
+
+
 def embedding_bag_backward(grad: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """The gradient of an embedding bag's table: sparse if the bag asked for it."""
     from torch_pjrt.dispatch.kernels import results_of
@@ -96,5 +109,6 @@ KERNELS = {
     "_to_sparse_bsr": _refuse,
     "_to_sparse_bsc": _refuse,
     "sparse_mask": sparse_mask,
+    "_spdiags": spdiags,
     "_embedding_bag_backward": embedding_bag_backward,
 }

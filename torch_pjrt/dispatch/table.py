@@ -13,12 +13,12 @@ import torch
 from torch._ops import OpOverload
 
 from torch_pjrt.dispatch import (
+    absent_layouts,
     attention,
     data_dependent,
     foreach,
     internal,
     least_squares,
-    nested,
     sparse,
     sparse_make,
     special,
@@ -102,5 +102,5 @@ def fill() -> None:
     attention.register(library)
     foreach.register(library)
     least_squares.register(library)
-    nested.register(library)
+    absent_layouts.register(library)
     sparse.register(library)

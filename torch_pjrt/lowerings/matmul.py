@@ -164,6 +164,31 @@ def int_mm(self: Array, mat2: Array) -> Array:
     return lax.dot_general(self, mat2, MATRIX, preferred_element_type=np.dtype(np.int32))
 
 
+@row("_scaled_mm")
+def scaled_mm(
+    self: Array,
+    mat2: Array,
+    scale_a: Array,
+    scale_b: Array,
+    bias: Array | None,
+    scale_result: Array | None,
+    out_dtype: np.dtype | None,
+    use_fast_accum: bool,
+) -> Array:
+    """fp8 @ fp8 times both scales (one, or one for each row and column), plus bias; fp8 results are divided by theirs."""
+    wide = np.dtype(np.float32)
+    prod = lax.dot_general(self, mat2, MATRIX, preferred_element_type=wide)
+    for scale in (scale_a, scale_b):
+        whole = lax.reshape(scale, ()) if scale.size == 1 else scale
+        prod = lax.mul(prod, broadcast_to(as_dtype(whole, wide), prod.shape))
+    if bias is not None:
+        prod = lax.add(prod, broadcast_to(as_dtype(bias, wide), prod.shape))
+    dtype = self.dtype if out_dtype is None else out_dtype
+    if scale_result is not None and dtype.itemsize == 1:
+        prod = lax.div(prod, broadcast_to(lax.reshape(as_dtype(scale_result, wide), ()), prod.shape))
+    return as_dtype(prod, dtype)
+
+
 @row("linear")
 def linear(input: Array, weight: Array, bias: Array | None, precision: Any) -> Array:
     """input @ weight.T + bias; weight is [out, in] or [in]."""

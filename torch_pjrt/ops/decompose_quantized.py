@@ -18,7 +18,7 @@ SMALLEST_SCALE = 6.1e-5  # below it torch widens the range instead
 
 def _held(zero_point: Tensor, low: int, high: int) -> Tensor:
     """A learned zero point, rounded and inside the range."""
-    return (zero_point + 0.5).clamp(low, high).trunc()
+    return zero_point.round().clamp(low, high)
 
 
 def _along(x: Tensor, like: Tensor, axis: int | None) -> Tensor:
@@ -51,13 +51,11 @@ def _gradients(
     grad: Tensor, x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int, factor: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of input, scale and zero point before they are summed: Esser et al., 2019, and its zero point's twin."""
-    level = (x / scale + zero).round()
-    held = level.clamp(low, high)
-    edge = (held == low) | (held == high)
+    level = (x * (1 / scale)).round() + zero
     inside = (level >= low) & (level <= high)
-    steps = held - zero
-    grad_scale = torch.where(edge, steps, (steps * scale - x) / scale) * grad * factor
-    grad_zero = torch.where(edge, -scale, 0.0) * grad * factor
+    steps = level.clamp(low, high) - zero
+    grad_scale = torch.where(inside, (steps * scale - x) / scale, steps) * grad * factor
+    grad_zero = torch.where(inside, 0.0, -scale) * grad * factor
     return torch.where(inside, grad, 0.0), grad_scale, grad_zero
 
 
@@ -65,8 +63,8 @@ def _gradients(
 def learnable_per_tensor_backward(
     grad: Tensor, self: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int, factor: float = 1.0
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of input, scale and zero point."""
-    one, zero = scale.reshape(()), _held(zero_point, quant_min, quant_max).reshape(())
+    """Gradients of input, scale and zero point (which torch rounds in another way than in the forward here)."""
+    one, zero = scale.reshape(()), (zero_point + 0.5).clamp(quant_min, quant_max).trunc().reshape(())
     grad_x, grad_scale, grad_zero = _gradients(grad, self, one, zero, quant_min, quant_max, factor)
     return grad_x, grad_scale.sum().reshape(scale.shape), grad_zero.sum().reshape(zero_point.shape)
 
@@ -110,7 +108,7 @@ def _parameters(low: Tensor, high: Tensor, quant_min: int, quant_max: int, symme
     error_low, error_high = abs(quant_min) + (low / scale).abs(), abs(quant_max) + (high / scale).abs()
     zero = torch.where(error_low < error_high, from_low, from_high)
     if symmetric:
-        zero = torch.where((low < 0) & (high > 0), (quant_min + quant_max) // 2, zero)
+        zero = torch.where((low < 0) & (high > 0), (quant_min + quant_max) / 2, zero)
     return scale, zero.clamp(quant_min, quant_max).round()
 
 

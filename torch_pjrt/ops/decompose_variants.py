@@ -11,16 +11,50 @@ from typing import Any
 
 import torch
 
+from torch_pjrt.errors import UnsupportedOpError
 from torch_pjrt.ops.decompose import decomposition
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
+TENSOR_WISE, ROW_WISE = 0, 1  # torch.nn.functional.ScalingType
 
 
 @decomposition("aten::dequantize.self")
 def dequantize(self: Tensor) -> Tensor:
     """The values of a tensor that is not quantized, in float32."""
     return self.to(torch.float32)
+
+
+@decomposition("aten::_make_dep_token.default")
+def make_dep_token(*, device: Any = None, **kwargs: Any) -> Tensor:
+    """What orders the assertions of a graph: a number that nobody reads."""
+    return torch.empty((), device=device)
+
+
+@decomposition("aten::_scaled_mm_v2.default")
+def scaled_mm(
+    self: Tensor,
+    mat2: Tensor,
+    scale_a: Sequence[Tensor],
+    recipe_a: Sequence[int],
+    swizzle_a: Sequence[int],
+    scale_b: Sequence[Tensor],
+    recipe_b: Sequence[int],
+    swizzle_b: Sequence[int],
+    bias: Tensor | None,
+    out_dtype: torch.dtype | None,
+    contraction_dim: Sequence[int] = (),
+    use_fast_accum: bool = False,
+) -> Tensor:
+    """torch.nn.functional.scaled_mm with one scale for a matrix, or one for each row of the first and column of the second."""
+    whole = len(scale_a) == len(scale_b) == 1 and {*recipe_a, *recipe_b} <= {TENSOR_WISE, ROW_WISE}
+    if not whole or any((*swizzle_a, *swizzle_b)):
+        raise UnsupportedOpError(
+            "scaled_mm on this device takes one scale for a matrix or one for each row (ScalingType.TensorWise, RowWise); "
+            "scales of blocks, and swizzled ones, are formats of NVIDIA's matrix units",
+            todo="Scale by rows, or multiply the dequantized matrices.",
+        )
+    return aten._scaled_mm.default(self, mat2, scale_a[0], scale_b[0], bias, None, out_dtype, use_fast_accum)
 
 
 @decomposition("aten::_add_relu.Tensor", "aten::_add_relu.Scalar")
@@ -90,6 +124,31 @@ def slow_conv_backward(
     )
 
 
+def _into(targets: tuple[Tensor, ...], results: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Write results to given tensors."""
+    for target, result in zip(targets, results, strict=True):
+        target.resize_(result.shape).copy_(result)
+    return targets
+
+
+@decomposition("aten::_slow_conv2d_backward.grad_input")
+def slow_conv_backward_into(
+    grad_output: Tensor,
+    self: Tensor,
+    weight: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    *,
+    grad_input: Tensor,
+    grad_weight: Tensor,
+    grad_bias: Tensor,
+) -> tuple[Tensor, ...]:
+    """All gradients, into given tensors."""
+    grads = slow_conv_backward(grad_output, self, weight, kernel_size, stride, padding, [True] * 3)
+    return _into((grad_input, grad_weight, grad_bias), grads)
+
+
 @decomposition("aten::slow_conv_dilated2d.default", "aten::slow_conv_dilated3d.default")
 def slow_conv_dilated(
     self: Tensor,
@@ -138,6 +197,14 @@ def batch_norm_update_stats(
     if running_var is not None:
         running_var.lerp_((var * (count / max(count - 1, 1))).to(running_var.dtype), momentum)
     return mean, var
+
+
+@decomposition("aten::_batch_norm_with_update.out")
+def batch_norm_with_update_into(
+    *args: Any, out: Tensor, save_mean: Tensor, save_invstd: Tensor, reserve: Tensor
+) -> tuple[Tensor, ...]:
+    """Training batch norm into given tensors; the running statistics are written."""
+    return _into((out, save_mean, save_invstd, reserve), aten._batch_norm_with_update.default(*args))
 
 
 @decomposition("aten::adaptive_avg_pool3d_backward.grad_input")

@@ -326,3 +326,15 @@ def normal(mean: Tensor | float, std: Tensor | float, **kwargs: Any) -> Tensor:
     """Row-major, in the broadcast shape."""
     tensors = [t for t in (mean, std) if isinstance(t, Tensor)]
     return tensors[0].new_empty(torch.broadcast_shapes(*(t.shape for t in tensors)))
+
+
+@meta_override("aten::geqrf.default")
+def geqrf(self: Tensor) -> tuple[Tensor, Tensor]:
+    """The factor by columns, and one factor for each reflection."""
+    return column_major(self), self.new_empty((*self.shape[:-2], min(self.shape[-2:])))
+
+
+@meta_override("aten::_standard_gamma_grad.default", "aten::_dirichlet_grad.default")
+def like_first(first: Tensor, *args: Any) -> Tensor:
+    """Like the first operand, row-major."""
+    return first.new_empty(first.shape)

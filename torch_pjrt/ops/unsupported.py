@@ -48,7 +48,11 @@ UNSUPPORTED: dict[str, Refusal] = {
         _PACKED,
     ),
     **dict.fromkeys("to_mkldnn mkldnn_rnn_layer mkldnn_rnn_layer_backward".split(), _MKLDNN),
-    **dict.fromkeys("_nested_tensor_from_mask _nested_from_padded _nested_view_from_buffer".split(), _NESTED),
+    **dict.fromkeys(
+        """_nested_tensor_from_mask _nested_from_padded _nested_view_from_buffer
+        _nested_compute_contiguous_strides_offsets""".split(),
+        _NESTED,
+    ),
     "from_file": _FILE,
 }
 

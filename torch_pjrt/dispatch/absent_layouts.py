@@ -1,7 +1,7 @@
-"""Nested tensors in the strided layout, which the device does not have: their metadata answers, all else says what to use.
+"""Strided nested tensors and quantized tensors, which the device does not have: every operator on one says what to use.
 
 The jagged layout is a tensor subclass over plain tensors and needs nothing here; its attention is ops/decompose_varlen.py.
-Without the metadata kernels, torch's autograd would end the process when it meets one.
+Nested tensors answer for their metadata: torch's autograd would end the process if they did not.
 """
 
 from __future__ import annotations
@@ -29,18 +29,30 @@ def _metadata(name: str) -> Callable[..., Any]:
     return run
 
 
-def _refuse(op: Any, *args: Any, **kwargs: Any) -> Any:
-    refusal = refusal_of("aten::_nested_tensor_from_mask.default")
+# Keys of tensors that cannot be, with an operator that is refused for the same reason.
+ABSENT = {
+    "NestedTensorPrivateUse1": "aten::_nested_tensor_from_mask.default",
+    "QuantizedPrivateUse1": "aten::quantize_per_tensor.default",
+}
+
+
+def _refusing(example: str) -> Callable[..., Any]:
+    refusal = refusal_of(example)
     assert refusal is not None
-    raise UnsupportedOpError(
-        f"{op.name()} cannot run on the device: {refusal.why}", where=show(user_line()), todo=refusal.instead
-    )
+
+    def refuse(op: Any, *args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedOpError(
+            f"{op.name()} cannot run on the device: {refusal.why}", where=show(user_line()), todo=refusal.instead
+        )
+
+    return refuse
 
 
 def register(library: torch.library.Library) -> None:
     """Register the metadata kernels, and the refusal of everything else."""
     for name in METADATA:
         library.impl(name, _metadata(name), "NestedTensorPrivateUse1")
-    rest = torch.library.Library("_", "IMPL")  # noqa: TOR901 - lives as long as the process
-    rest.fallback(_refuse, "NestedTensorPrivateUse1")
-    _libraries.append(rest)
+    for key, example in ABSENT.items():
+        rest = torch.library.Library("_", "IMPL")  # noqa: TOR901 - lives as long as the process
+        rest.fallback(_refusing(example), key)
+        _libraries.append(rest)

@@ -62,6 +62,8 @@ def job(made: Plan, engine: str, command: str, chip: str | None = None) -> str:
     if row is None:
         what = f"{wanted!r} is not among the chips compared" if wanted else "no chip fits, so there is no job to write"
         raise PlanError(what)
+    if row.chip.name not in NAMES:
+        raise PlanError(f"no engine is known to rent {row.chip.title}; name another chip with --for")
     if row.layout is None:
         raise PlanError(f"{row.chip.title} {row.reason}")
     return {"skypilot": _skypilot, "k8s": _kubernetes, "ray": _ray}[engine](row, command, made)

@@ -116,3 +116,24 @@ def test_port_lists_what_is_left(program: pathlib.Path) -> None:
     program.write_text("import torch\nname = torch.cuda.get_device_name()\n")
     done = call("port", "train.py")
     assert done.exit_code == 1 and "PJ110" in done.output
+
+
+def test_one_file_does_not_keep_the_others_from_being_ported(
+    program: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("libcst")
+    from torch_pjrt.port import rewrite
+
+    add = rewrite.add_header
+
+    def breaks(module: object, needs: object) -> object:
+        if "broken" in module.code:  # type: ignore[attr-defined]
+            raise RuntimeError("no header")
+        return add(module, needs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(rewrite, "add_header", breaks)
+    bad = pathlib.Path("a.py")
+    bad.write_text(TIED + "broken = 1\n")
+    done = call("port", ".", "--write")
+    assert done.exit_code == 3 and "a.py: RuntimeError: no header" in done.output
+    assert bad.read_text() == TIED + "broken = 1\n" and "DEVICE_TYPE" in program.read_text()

@@ -230,3 +230,56 @@ def test_a_link_does_not_lead_out_of_the_given_paths(tmp_path: pathlib.Path) -> 
 
 def test_rules_that_port_names_exist() -> None:
     assert {"PJ101", "PJ105", "PJ203", "PJ306", "PJ501", "PJ701"} <= set(RULES)
+
+
+DISTRIBUTED = """
+import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+rank = int(os.environ["LOCAL_RANK"])
+dist.init_process_group("nccl")
+torch.cuda.set_device(rank)
+model = DDP(torch.nn.Linear(2, 1).cuda(rank), device_ids=[rank], output_device=rank)
+loss = model(torch.ones(3, 2).cuda(rank)).sum()
+loss.backward()
+dist.barrier(device_ids=[rank])
+dist.destroy_process_group()
+print("trained on", loss.device)
+"""
+
+
+def test_a_distributed_program_runs_on_the_cpu_and_says_what_the_device_lacks(tmp_path: pathlib.Path) -> None:
+    """The rank of a second process, so that an index would be refused; on CUDA every index stays."""
+    done = port_text(DISTRIBUTED, "train.py")
+    assert [one.rule.id for one in done.left] == ["PJ506"] and done.left[0].severity is Severity.BREAKS
+    for kept in ('device_ids=[rank] if DEVICE_TYPE == "cuda" else None', 'output_device=rank if DEVICE_TYPE == "cuda"'):
+        assert kept in done.text
+    assert port_text(done.text, "train.py").changes == 0
+    ranks = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
+    (tmp_path / "train.py").write_text(done.text)
+    ran = subprocess.run(
+        [sys.executable, "train.py"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **ranks, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        cwd=tmp_path,
+        check=False,
+    )
+    assert ran.returncode == 0 and "trained on cpu" in ran.stdout, ran.stderr
+
+
+def test_check_knows_whether_the_device_has_process_groups() -> None:
+    import torch.distributed
+
+    from torch_pjrt.check.detect_distributed import HAS_PROCESS_GROUPS
+
+    known = torch.distributed.Backend.default_device_backend_map
+    assert ("pjrt" in known) == HAS_PROCESS_GROUPS, "PJ506 goes when the device has a backend: set HAS_PROCESS_GROUPS"
+
+
+def test_an_index_stays_where_it_is_not_the_current_device() -> None:
+    assert "torch.device(DEVICE_TYPE, rank)" in port_text("import torch\nrank = 1\nx = torch.ones(2).cuda(rank)\n").text
+    both = "import torch\ntorch.cuda.set_device(0)\nrank = 1\nx = torch.ones(2).cuda(rank)\n"
+    assert "torch.device(DEVICE_TYPE, rank)" in port_text(both).text

@@ -321,7 +321,7 @@ def _names_cuda(source: Source, statement: ast.AST) -> bool:
 @detector(ast.Compare)
 def cuda_comparison(source: Source, node: ast.Compare) -> Iterator[Hit]:
     """PJ106: a device compared with "cuda"."""
-    if len(node.ops) != 1:
+    if len(node.ops) != 1 or _chooses_device_ids(source, node):
         return
     left, right = node.left, node.comparators[0]
     if device_text(left) and isinstance(node.ops[0], ast.In | ast.NotIn) and _about_device(source, right):
@@ -333,6 +333,13 @@ def cuda_comparison(source: Source, node: ast.Compare) -> Iterator[Hit]:
             if named and _about_device(source, other):
                 yield Hit(node, "PJ106", source.code(node))
                 return
+
+
+def _chooses_device_ids(source: Source, node: ast.Compare) -> bool:
+    """`device_ids=[rank] if device.type == "cuda" else None`: DDP takes them for CUDA only."""
+    above = source.parent(node)
+    outer = source.parent(above) if isinstance(above, ast.IfExp) else None
+    return isinstance(outer, ast.keyword) and outer.arg in ("device_ids", "output_device")
 
 
 @detector(ast.Call)

@@ -1,8 +1,8 @@
-"""Several devices: NCCL by name, DDP's device_ids, DataParallel, tests for NCCL."""
+"""Several devices: NCCL by name, DDP's device_ids, DataParallel, tests for NCCL, and what the pjrt device lacks."""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+__all__ = ["HAS_PROCESS_GROUPS"]
 
 import ast
 import re
@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from .source import Hit, Source, call_name, constant, detector, keyword
 
-_GROUPS = {"torch.distributed.init_process_group", "torch.distributed.new_group"}
+# Whether torch knows a default backend of process groups for the pjrt device; a test compares it with what is so.
+HAS_PROCESS_GROUPS = False
 
 
 @detector(ast.Call)
@@ -55,8 +56,9 @@ def nccl_by_name(source: Source, node: ast.Assign | ast.arguments) -> Iterator[H
 def wrappers(source: Source, call: ast.Call) -> Iterator[Hit]:
     """PJ502, PJ503."""
     name = source.name(call)
-    if name == "torch.nn.parallel.DistributedDataParallel":
-        ids = keyword(call, "device_ids") or (call.args[1] if len(call.args) > 1 else None)
+    if name in ("torch.nn.parallel.DistributedDataParallel", "torch.distributed.barrier"):
+        second = call.args[1] if len(call.args) > 1 and not name.endswith("barrier") else None
+        ids = keyword(call, "device_ids") or second
         if ids is not None and isinstance(ids, ast.List) and ids.elts:
             yield Hit(ids, "PJ502", f"device_ids={source.code(ids)}")
     elif name in ("torch.nn.parallel.DataParallel", "torch.nn.parallel.data_parallel"):
@@ -88,3 +90,20 @@ def nccl_class(source: Source, node: ast.Attribute | ast.Name) -> Iterator[Hit]:
         inside = isinstance(parent, ast.Call) and call_name(parent) == "isinstance"
         if not inside and not source.in_annotation(node):
             yield Hit(node, "PJ501", "ProcessGroupNCCL")
+
+
+@detector(ast.Call)
+def default_backend(source: Source, call: ast.Call) -> Iterator[Hit]:
+    """PJ506: code that runs wherever torch knows a default backend, which the pjrt device has none of yet."""
+    if HAS_PROCESS_GROUPS:
+        return
+    name = source.name(call)
+    if name == "torch.distributed.get_default_backend_for_device":
+        device = call.args[0] if call.args else keyword(call, "device")
+        if constant(device) not in ("cpu", "cuda", "mps", "xpu"):
+            yield Hit(call, "PJ506", source.code(call))
+    elif name == "torch.distributed.init_process_group" and not call.args:
+        given = keyword(call, "backend")
+        chosen = given is not None and not (isinstance(given, ast.Constant) and given.value is None)
+        if not chosen and not any(one.arg is None for one in call.keywords):
+            yield Hit(call, "PJ506", source.code(call))

@@ -113,6 +113,9 @@ _ROWS: tuple[tuple[str, str, Severity, str, str, Severity | None], ...] = (
      "Ask `dist.get_backend_config()` or the device's default backend.", _C),
     ("PJ505", "cuda-mesh", _B, "A mesh of \"cuda\" devices cannot be made elsewhere.",
      "Give the device type of the accelerator.", None),
+    ("PJ506", "no-process-group-yet", _B, "The program chooses the default backend of its device, and the pjrt device has none "
+     "yet: no process group can be made over it.", "Nothing is wrong with the code; run one process, or on CUDA or the CPU, "
+     "until the device has a backend.", None),
     ("PJ601", "vendor-library", _B, "This library exists for one vendor: the import fails elsewhere.",
      "Import it in try/except with a path in plain PyTorch.", _Y),
     ("PJ602", "vendor-requirement", _B, "This requirement cannot be installed without one vendor's tools.",

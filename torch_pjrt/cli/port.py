@@ -10,6 +10,7 @@ import os
 import pathlib
 import stat
 import tokenize
+import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ def port(paths: Sequence[str], *, write: bool, as_json: bool, exclude: Sequence[
     console = Console(stderr=True)
     left: list[Finding] = []
     changed: dict[str, dict[str, Any]] = {}
+    failed: list[str] = []
     with Progress(console=console, transient=True, disable=not console.is_terminal or len(wanted) < 20) as progress:
         task = progress.add_task("porting", total=len(wanted))
         for path in wanted:
@@ -46,14 +48,21 @@ def port(paths: Sequence[str], *, write: bool, as_json: bool, exclude: Sequence[
             if text is None or path.suffix not in (".py", ".ipynb"):
                 left += files.check_file(path) if text is None else check_text(text, path.as_posix())
                 continue
-            ported = port_text(text, path.as_posix())
+            try:
+                ported = port_text(text, path.as_posix())
+            except Exception as error:  # noqa: BLE001 - one file must not keep the others from being ported
+                traceback.print_exc()
+                failed.append(f"{path.as_posix()}: {type(error).__name__}: {error}")
+                continue
             left += ported.left
             if ported.changes:
                 changed[path.as_posix()] = {"changes": ported.changes, "diff": _difference(path, text, ported)}
                 if write:
                     _replace(path, ported.text)
     _show(changed, left, len(wanted), as_json=as_json, write=write, quiet=quiet)
-    return 1 if left else 0
+    for one in failed:
+        click.echo(f"torch-pjrt: an error of this program, not of yours; the file stays as it is: {one}", err=True)
+    return 3 if failed else 1 if left else 0
 
 
 def _leads_outside(path: pathlib.Path, paths: Sequence[str]) -> bool:

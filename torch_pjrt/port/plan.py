@@ -16,7 +16,7 @@ from torch_pjrt.check import RULES, Finding, Severity, Source
 from torch_pjrt.check.detect_device import device_rule, device_text
 from torch_pjrt.check.guards import CUDA_TESTS
 from torch_pjrt.check.ignores import Ignores
-from torch_pjrt.check.source import Hit, call_name, constant, hits
+from torch_pjrt.check.source import Hit, call_name, constant, hits, keyword
 from torch_pjrt.check.vendor_packages import IMPORTS
 
 from .replacements import CALLS, NAMES
@@ -102,11 +102,13 @@ class Plan:
         if rule in ("PJ102", "PJ103", "PJ201", "PJ202", "PJ204", "PJ505") and device_text(node):
             self._device(node, "device")
         elif rule == "PJ101" and isinstance(node, ast.Call):
-            self._add(node, "to")
+            self._add(node, "to-current" if self._is_current(node) else "to")
         elif rule == "PJ203":
             self._add(node, "first-argument")
         elif rule == "PJ501" and constant(node) == "nccl":
             self._add(node, "nccl")
+        elif rule == "PJ502":
+            self._only_with_cuda(node)
         elif rule == "PJ701" and isinstance(node, ast.Call):
             if self._only_loads_state(node):
                 self._add(node, "map-location")
@@ -120,12 +122,31 @@ class Plan:
         elif isinstance(node, ast.Attribute | ast.Name):
             self._call(node)
 
+    def _is_current(self, call: ast.Call) -> bool:
+        """Whether `.cuda(rank)` names the device that `torch.cuda.set_device(rank)` of the same text made current."""
+        index = call.args[0] if call.args else keyword(call, "device")
+        if index is None or isinstance(index, ast.Constant):
+            return False
+        calls = (one for one in self.source.names.nodes if isinstance(one, ast.Call))
+        current = [one for one in calls if self.source.name(one) == "torch.cuda.set_device" and one.args]
+        return bool(current) and all(ast.dump(one.args[0]) == ast.dump(index) for one in current)
+
     def _device(self, node: ast.AST, kind: str) -> None:
         text = device_text(node)
         if text == "cuda":
             self._add(node, kind)
         elif isinstance(node, ast.Constant | ast.JoinedStr):
             self._add(node, kind + "-index")
+
+    def _only_with_cuda(self, ids: ast.AST) -> None:
+        """`device_ids` and `output_device`, which other devices refuse: kept for CUDA, None elsewhere."""
+        above = self.source.parent(ids)
+        call = self.source.parent(above) if isinstance(above, ast.keyword) else above
+        if isinstance(call, ast.Call):
+            values = [ids, keyword(call, "output_device")]
+            for one in values:
+                if one is not None and constant(one) is None and self.source.code(one) != "None":
+                    self._add(one, "only-with-cuda")
 
     def _call(self, node: ast.Attribute | ast.Name) -> None:
         """A name of torch.cuda that is called, with the arguments that its replacement takes."""
@@ -260,14 +281,16 @@ class Plan:
         for node in self.source.names.nodes:
             if not isinstance(node, ast.Call) or self.source.name(node) not in _GATES:
                 continue
-            if self.source.span(node.func) not in self.edits:
-                region = self.source.guards.region(node)
-                above = self.source.parent(region)
-                if isinstance(above, ast.If) and not above.orelse and self.source.guards.test(region) > 0:
-                    inside = {one for part in (*above.body, region) for one in ast.walk(part)}
-                    mine = [hit for hit in self.hits if hit.node in inside]
-                    if any(self._done(hit) for hit in mine) and not any(self._tied(hit) for hit in mine):
-                        self._add(node.func, "rename", NAMES["torch.cuda.is_available"])
+            region = self.source.guards.region(node)
+            above = self.source.parent(region)
+            if self.source.span(node.func) in self.edits or self.source.guards.test(region) <= 0:
+                continue
+            if isinstance(above, ast.IfExp) or (isinstance(above, ast.If) and not above.orelse):
+                behind = above.body if isinstance(above.body, list) else [above.body]
+                inside = {one for part in (*behind, region) for one in ast.walk(part)}
+                mine = [hit for hit in self.hits if hit.node in inside]
+                if any(self._done(hit) for hit in mine) and not any(self._tied(hit) for hit in mine):
+                    self._add(node.func, "rename", NAMES["torch.cuda.is_available"])
 
     # -- imports -----------------------------------------------------------------------------------------------------
 

@@ -31,7 +31,10 @@ def rewritten(text: str, path: str) -> tuple[str, int]:
     plan = Plan(source, examine(source))
     if not plan.edits:
         return text, 0
-    wrapper = libcst.MetadataWrapper(libcst.parse_module(text))
+    try:
+        wrapper = libcst.MetadataWrapper(libcst.parse_module(text))
+    except libcst.ParserSyntaxError:  # a newer syntax than libcst knows
+        return text, 0
     rewriter = Rewriter(plan)
     module = wrapper.visit(rewriter)
     if not rewriter.changes:

@@ -105,6 +105,15 @@ class Rewriter(cst.CSTTransformer):
             return cst.Call(self._torch(edit.name), [_keyword("device_type", self._device_type())])
         return updated
 
+    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
+        edit = self._edit(original_node.value)
+        if edit is None or edit.kind != "only-with-cuda":
+            return updated_node
+        self.changes += 1
+        target = cst.ComparisonTarget(cst.Equal(), cst.SimpleString('"cuda"'))
+        test = cst.Comparison(self._device_type(), [target])
+        return updated_node.with_changes(value=cst.IfExp(test=test, body=updated_node.value, orelse=cst.Name("None")))
+
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         edit = self._edit(original_node)
         if edit is None:
@@ -117,6 +126,8 @@ class Rewriter(cst.CSTTransformer):
     def _call(self, edit: Edit, call: cst.Call) -> cst.BaseExpression:
         if edit.kind == "to":
             return self._to(call)
+        if edit.kind == "to-current":
+            return self._to_current(call)
         if edit.kind == "first-argument":
             return _insert(call, cst.Arg(self._device_type()))
         if edit.kind == "amp":
@@ -124,7 +135,7 @@ class Rewriter(cst.CSTTransformer):
             named = _name_arguments(call, names).with_changes(func=self._torch(edit.name))
             return _insert(named, cst.Arg(self._device_type()))
         if edit.kind == "custom":
-            return _insert(call.with_changes(func=self._torch(edit.name)), _keyword("device_type", self._device_type()))
+            return _append(call.with_changes(func=self._torch(edit.name)), _keyword("device_type", self._device_type()))
         if edit.kind == "map-location":
             return _append(call, _keyword("map_location", cst.SimpleString('"cpu"')))
         if edit.kind == "seed":
@@ -151,6 +162,13 @@ class Rewriter(cst.CSTTransformer):
         pair = [cst.Arg(self._device_type(), comma=cst.Comma(whitespace_after=_SPACE)), cst.Arg(index)]
         value = cst.Call(self._torch("torch.device"), pair)
         return to.with_changes(args=[*call.args[:place], given.with_changes(value=value), *call.args[place + 1 :]])
+
+    def _to_current(self, call: cst.Call) -> cst.BaseExpression:
+        """`.cuda(rank)` to `.to(DEVICE_TYPE)`, where the device of the rank is the current one."""
+        assert isinstance(call.func, cst.Attribute)
+        place = next(i for i, one in enumerate(call.args) if one.keyword is None or one.keyword.value == "device")
+        args = [*call.args[:place], call.args[place].with_changes(value=self._device_type()), *call.args[place + 1 :]]
+        return call.with_changes(func=call.func.with_changes(attr=cst.Name("to")), args=args)
 
     def _replaced(self, edit: Edit, call: cst.Call) -> cst.BaseExpression:
         rule = CALLS[edit.name]
@@ -242,6 +260,8 @@ def _insert(call: cst.Call, arg: cst.Arg) -> cst.Call:
 
 def _append(call: cst.Call, arg: cst.Arg) -> cst.Call:
     """The call with one more keyword argument at its end; a trailing comma and its line break stay."""
+    if not call.args:
+        return _insert(call, arg)
     *front, last = call.args
     if isinstance(last.comma, cst.Comma):
         after = last.comma.whitespace_after

@@ -26,6 +26,11 @@ class Triple(torch.autograd.Function):
         return grad * 3
 
 
+class Four(torch.autograd.Function):
+    forward = staticmethod(torch.cuda.amp.custom_fwd(lambda ctx, x: x * 4))  # expect: PJ204
+    backward = staticmethod(torch.cuda.amp.custom_bwd(lambda ctx, grad: grad * 4))  # expect: PJ204
+
+
 x = torch.ones(3, requires_grad=True)
-(Double.apply(x) + Triple.apply(x)).sum().backward()
+(Double.apply(x) + Triple.apply(x) + Four.apply(x)).sum().backward()
 result = x.grad.sum().item()

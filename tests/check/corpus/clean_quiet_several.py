@@ -7,7 +7,7 @@ from .parallel import DataParallel
 
 
 def start(model, device, backend):
-    dist.init_process_group(device_id=device)  # quiet: PJ501
+    dist.init_process_group("gloo", device_id=device)  # quiet: PJ501
     if backend == "gloo":  # quiet: PJ504
         dist.barrier()
     mesh = init_device_mesh(device.type, (2,))  # quiet: PJ505

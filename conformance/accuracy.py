@@ -1,7 +1,10 @@
 """Judges a device result: structure, dtype, shape and strides must equal CPU torch's; values must be near the truth.
 
 The truth is CPU torch in float64 (complex128). A result passes when it is no further from it than a small multiple of CPU
-torch's own error in the dtype under test, with a floor of a few units in the last place.
+torch's own error in the dtype under test, with a floor of a few units in the last place. One run is one draw of that
+error: where a sample amplifies rounding, CPU torch may have been lucky (householder_product's gradient: 6e-4 where operands
+one unit in the last place away give it 1e-3 to 7e-3). So a result that is too far by the first draw is judged by the largest of
+a few, each measured at such operands, against the truth at the same ones.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ WIDE = {
     torch.complex64: torch.complex128,
 }
 MULTIPLE = 5  # of CPU torch's own error
+DRAWS = 4  # of that error, beyond the first
 FLOOR = 16  # units in the last place, for functions that CPU torch happens to round exactly
 FINE = (torch.float64, torch.complex128)
 
@@ -46,10 +50,12 @@ def compare(
     values: bool = True,
     strides: bool = True,
     floor: float = 0.0,
+    nearby: Callable[[int], tuple[Any, Any]] | None = None,
 ) -> None:
     """Raise Different unless `got` (on the device) is `want` (CPU). `truth()` computes the result in float64, if asked.
 
     `floor` is an absolute error that is always allowed, in units in the last place of 1: sums of gradients may cancel.
+    `nearby(i)` gives CPU torch's result and the truth at operands a little off, others for each i.
     """
     ours, theirs = tensors_of(got), tensors_of(want)
     if len(ours) != len(theirs):
@@ -77,8 +83,28 @@ def compare(
                 wide = _plain(exact[position])
                 if wide.shape != near.shape:
                     wide = None
-        if not _close(host, near, wide, MULTIPLE, floor):
-            raise Different(f"result {position}: {_difference(host, near, wide, floor)}")
+        if _close(host, near, wide, MULTIPLE, floor):
+            continue
+        own = _largest_error(nearby, position) if nearby is not None and wide is not None else 0.0
+        if not _close(host, near, wide, MULTIPLE, floor, own):
+            raise Different(f"result {position}: {_difference(host, near, wide, floor, own)}")
+
+
+def _largest_error(nearby: Callable[[int], tuple[Any, Any]], position: int) -> float:
+    """CPU torch's own error in one of its results, as the largest of a few draws; a draw that it refuses says nothing."""
+    largest = 0.0
+    for draw in range(DRAWS):
+        try:
+            near, exact = (_plain(tensors_of(result)[position]) for result in nearby(draw))
+        except Exception:  # noqa: BLE001 - as an argument on the edge of its domain may
+            continue
+        largest = max(largest, _own_error(_parts(near), _parts(exact)))
+    return largest
+
+
+def _own_error(near: torch.Tensor, exact: torch.Tensor) -> float:
+    both = torch.isfinite(near) & torch.isfinite(exact)
+    return float((near - exact).abs()[both].max()) if bool(both.any()) else 0.0
 
 
 def _compare_plain(a: Any, b: Any, position: int) -> None:
@@ -135,24 +161,28 @@ def _parts(x: torch.Tensor) -> torch.Tensor:
 
 
 def _close(
-    a: torch.Tensor, b: torch.Tensor, truth: torch.Tensor | None, multiple: int | None, floor: float = 0.0
+    a: torch.Tensor,
+    b: torch.Tensor,
+    truth: torch.Tensor | None,
+    multiple: int | None,
+    floor: float = 0.0,
+    own: float = 0.0,
 ) -> bool:
     if not (b.dtype.is_floating_point or b.dtype.is_complex):
         return torch.equal(a, b)
     if b.numel() == 0:
         return True
-    return not bool(_wrong(a, b, truth, multiple, floor).any())
+    return not bool(_wrong(a, b, truth, multiple, floor, own).any())
 
 
 def _wrong(
-    a: torch.Tensor, b: torch.Tensor, truth: torch.Tensor | None, multiple: int | None, floor: float
+    a: torch.Tensor, b: torch.Tensor, truth: torch.Tensor | None, multiple: int | None, floor: float, own: float
 ) -> torch.Tensor:
     """True where `a` is too far from the truth (or, without one, from `b`)."""
     unit = _unit(b.dtype)
     limit = torch.finfo(b.dtype.to_real() if b.dtype.is_complex else b.dtype).max
     x, y = _parts(a), _parts(b)
     t = y if truth is None else _parts(truth)
-    finite = torch.isfinite(y)
     same = (x == y) | (x.isnan() & y.isnan())
     if not torch.isfinite(t).any():
         return ~same
@@ -160,8 +190,7 @@ def _wrong(
     typical = float(scale.square().mean().sqrt()) if scale.numel() else 0.0
     allowed = FLOOR * unit * (t.abs() + (typical if multiple else 0.0)) + floor * unit + torch.finfo(torch.float32).tiny
     if multiple:
-        own = (y - t).abs()[finite & torch.isfinite(t)]
-        allowed = allowed + multiple * (float(own.max()) if truth is not None and own.numel() else 0.0)
+        allowed = allowed + multiple * max(own, _own_error(y, t))
         if truth is None and b.dtype in FINE:
             allowed = allowed + 1e-9 * typical
     far = ~((x - t).abs() <= allowed)
@@ -171,12 +200,12 @@ def _wrong(
     return ~same & far & ~edge
 
 
-def _difference(a: torch.Tensor, b: torch.Tensor, truth: torch.Tensor | None, floor: float) -> str:
+def _difference(a: torch.Tensor, b: torch.Tensor, truth: torch.Tensor | None, floor: float, own: float) -> str:
     if not (b.dtype.is_floating_point or b.dtype.is_complex):
         wrong = a != b
         at = wrong.nonzero()[0].tolist()
         return f"{int(wrong.sum())} of {a.numel()} {b.dtype} differ, at {at}: {a[tuple(at)]} for {b[tuple(at)]}"
-    wrong = _wrong(a, b, truth, MULTIPLE, floor)
+    wrong = _wrong(a, b, truth, MULTIPLE, floor, own)
     at = wrong.nonzero()[0].tolist()
     x, y = _parts(a), _parts(b)
     more = "" if truth is None else f", in truth {float(_parts(truth)[tuple(at)])!r}"

@@ -17,7 +17,7 @@ import torch
 from conformance import operands
 from conformance.accuracy import compare
 from conformance.operands import DEVICE, Arguments, arguments_of, on_cpu, on_device, widened
-from conformance.quirks import TIED, UNDEFINED_VALUES, UNLIKE_STRIDES
+from conformance.quirks import EMPTY, RANDOM, TIED, UNLIKE_STRIDES
 
 BATCH = 48
 INTERNAL = ("LoweringMismatchError", "CompileError", "RuntimeFailedError")
@@ -56,7 +56,7 @@ def brief(arguments: Any) -> str:
 
 @dataclass
 class Job:
-    """One comparison: how to make it on the CPU, on the device, and in float64."""
+    """One comparison: how to make it on the CPU, on the device, in float64, and nearby (see accuracy.compare)."""
 
     index: Any
     shown: Arguments
@@ -67,6 +67,7 @@ class Job:
     strides: bool = True
     floor: float = 0.0
     processed: Callable[[Any], Any] | None = None
+    nearby: Callable[[int], tuple[Any, Any]] | None = None
 
 
 def _attempt(run: Callable[[], Any]) -> tuple[Any, BaseException | None]:
@@ -78,7 +79,7 @@ def _attempt(run: Callable[[], Any]) -> tuple[Any, BaseException | None]:
 
 def _judge(job: Job, want: Any, got: Any) -> None:
     if job.processed is None:
-        compare(got, want, job.truth, values=job.values, strides=job.strides, floor=job.floor)
+        compare(got, want, job.truth, values=job.values, strides=job.strides, floor=job.floor, nearby=job.nearby)
         return
     compare(got, want, None, values=False, strides=job.strides)
     if job.values:
@@ -215,21 +216,49 @@ def forward(
                 _no_grad(info, on_cpu, given),
                 _no_grad(function, operands.keeping(info.full_name, on_device), given),
                 _no_grad(info, widened, given),
+                _nearby(lambda make, g=given: _no_grad(info, make, g)),
             )
 
     return run_jobs(jobs(), Outcome())
 
 
-def _job(info: Any, index: Any, sample: Any, host: Any, chip: Any, truth: Any) -> Job:
+def _nearby(
+    run_with: Callable[[Callable[[Arguments], Arguments]], Callable[[], Any]],
+) -> Callable[[int], tuple[Any, Any]]:
+    """CPU torch's result and the truth at nudged operands; `run_with(make)` computes with operands that `make` makes."""
+
+    def run(draw: int) -> tuple[Any, Any]:
+        near, exact = (run_with(lambda a, m=make: m(operands.nudged(a, draw))) for make in (on_cpu, widened))
+        return near(), exact()
+
+    return run
+
+
+def _has_values(name: str, host: Callable[[], Any]) -> bool:
+    """Whether a sample's values are defined: not memory that nobody wrote, and the same for two seeds on the CPU."""
+    if name in EMPTY:
+        return False
+    if name not in RANDOM:
+        return True
+    found = []
+    for seed in (1, 2):
+        torch.default_generator.manual_seed(seed)
+        leaves = torch.utils._pytree.tree_leaves(_attempt(host)[0])
+        found.append([x.detach() for x in leaves if isinstance(x, torch.Tensor)])
+    return all(torch.equal(a.nan_to_num(7), b.nan_to_num(7)) for a, b in zip(*found, strict=True))
+
+
+def _job(info: Any, index: Any, sample: Any, host: Any, chip: Any, truth: Any, nearby: Any = None) -> Job:
     return Job(
         index,
         arguments_of(sample),
         host,
         chip,
         truth,
-        values=info.full_name not in UNDEFINED_VALUES,
+        values=_has_values(info.full_name, host),
         strides=info.full_name not in UNLIKE_STRIDES,
         processed=_processing(info.full_name, sample),
+        nearby=nearby,
     )
 
 
@@ -246,7 +275,9 @@ def views(info: Any, dtype: torch.dtype, *, limit: int | None = None) -> Outcome
                 continue  # a CPU kernel that wants its operands contiguous
             place = operands.keeping(info.full_name, lambda a, m=make: operands.through_views(a, DEVICE, m))
             truth = _no_grad(info, widened, given)
-            yield _job(info, f"{index} ({make.__name__[1:]})", sample, host, _no_grad(info, place, given), truth)
+            nearby = _nearby(lambda make, g=given: _no_grad(info, make, g))
+            name = f"{index} ({make.__name__[1:]})"
+            yield _job(info, name, sample, host, _no_grad(info, place, given), truth, nearby)
 
     return run_jobs(jobs(), Outcome())
 
@@ -285,15 +316,17 @@ def backward(
     def jobs() -> Iterable[Job]:
         for index, sample in samples_of(info, dtype, True, limit):
             function = info if wrap is None else wrap(info)
+            host = _gradients(info, sample, on_cpu)
             yield Job(
                 index,
                 arguments_of(sample),
-                _gradients(info, sample, on_cpu),
+                host,
                 _gradients(function, sample, operands.keeping(info.full_name, on_device)),
                 _gradients(info, sample, widened),
-                values=info.full_name not in UNDEFINED_VALUES,
+                values=_has_values(info.full_name, host),
                 strides=False,
                 floor=1.0,
+                nearby=_nearby(lambda make, s=sample: _gradients(info, s, make)),
             )
 
     return run_jobs(jobs(), Outcome())

@@ -86,6 +86,22 @@ def widened(arguments: Arguments) -> Arguments:
     return _moved(arguments, "cpu", lambda d: WIDE.get(d, d), {})
 
 
+def nudged(arguments: Arguments, draw: int) -> Arguments:
+    """Copies on the CPU whose inexact numbers are up to two units in the last place off, other ones for each draw."""
+    generator = torch.Generator().manual_seed(draw)
+    made = on_cpu(arguments)
+
+    def move(x: torch.Tensor) -> None:
+        if x.layout == torch.strided and (x.is_floating_point() or x.is_complex()):
+            steps = torch.randint(-2, 3, x.shape, generator=generator)
+            x.copy_(x.to(WIDE.get(x.dtype, x.dtype)) * (1 + steps * torch.finfo(x.dtype).eps))
+
+    with torch.no_grad():
+        for x in {id(leaf): leaf for leaf in tree_leaves(made) if isinstance(leaf, torch.Tensor)}.values():
+            move(x)
+    return made
+
+
 # -- views -------------------------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ holds it, one warning says so and nothing is registered.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 
 # Packages that take torch's PrivateUse1 slot when torch is imported.
@@ -61,6 +62,7 @@ def _autoload(force: bool) -> None:
     _registered = name
     patches.apply()
     autocast.register(name)
+    _register_artifacts()
     _register_first_use()
 
 
@@ -68,6 +70,14 @@ def _load_runtime() -> object:
     import importlib
 
     return importlib.import_module("torch_pjrt.dispatch.install").install()
+
+
+def _register_artifacts() -> None:
+    """Let torch.compiler.load_cache_artifacts know our type; a torch without it does without."""
+    import importlib
+
+    with contextlib.suppress(ImportError, AttributeError):
+        importlib.import_module("torch_pjrt.compile.artifacts").register()
 
 
 def _register_first_use() -> None:

@@ -1,16 +1,18 @@
 """Executables as artifacts of torch.compiler.save_cache_artifacts and load_cache_artifacts.
 
 Owns the artifact type "torch_pjrt". Content is what the disk cache's entries hold: the plugin's serialised executable under
-a key with everything that could make it wrong elsewhere. Loading fills the disk cache, or memory where that is off.
+a key with everything that could make it wrong elsewhere. Loading fills the disk cache, or memory where that is off. torch
+must know the type before anything is compiled, so this module is imported with torch, and imports no JAX.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch.compiler._cache import CacheArtifact, CacheArtifactFactory, CacheArtifactManager
 
-from torch_pjrt.compile.captured import Captured
-from torch_pjrt.pjrt import cache
-from torch_pjrt.pjrt.compiler import Executable
+if TYPE_CHECKING:
+    from torch_pjrt.compile.captured import Captured
 
 TYPE = "torch_pjrt"
 _recorded: set[str] = set()
@@ -21,6 +23,8 @@ class ExecutableArtifact(CacheArtifact):
 
     def populate_cache(self) -> None:
         """Put it where the compiler looks."""
+        from torch_pjrt.pjrt import cache
+
         cache.preload(self.key, self.content)
 
     @staticmethod
@@ -30,10 +34,9 @@ class ExecutableArtifact(CacheArtifact):
 
 
 def record(captured: Captured) -> None:
-    """Hand what a graph runs to torch, which keeps it until somebody saves."""
-    for launch in captured.executables():
-        executable = launch.executable
-        if not isinstance(executable, Executable) or executable.disk_key in _recorded:
+    """Hand what a graph has run to torch, which keeps it until somebody saves."""
+    for executable in captured.executables():
+        if executable.disk_key in _recorded:
             continue
         body = executable.serialized()
         if body is not None:

@@ -49,12 +49,11 @@ def _compile(
 
 @functools.cache
 def _prepare() -> None:
-    """What compiling needs and eager does not: control flow and checkpoints in captured graphs, artifacts of the cache."""
-    from torch_pjrt.compile import artifacts, control_flow, rng_states
+    """What compiling needs and eager does not: control flow and checkpoints in captured graphs."""
+    from torch_pjrt.compile import control_flow, rng_states
 
     control_flow.register()
     rng_states.register()
-    artifacts.register()
 
 
 def on_device(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> bool:

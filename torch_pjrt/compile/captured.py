@@ -19,6 +19,7 @@ from torch_pjrt.dispatch import launch
 from torch_pjrt.dispatch.fused import Recorder, holders, recorder
 from torch_pjrt.dispatch.launch import Plans, Policy
 from torch_pjrt.dispatch.lines import Line
+from torch_pjrt.pjrt.compiler import Executable
 from torch_pjrt.program.program import Spec, Template
 from torch_pjrt.tensor.random import default_state, take
 from torch_pjrt.tensor.storage import READY, Cell, Value, aval_of_tensor, cell_of, new_storage, tensor_over
@@ -95,9 +96,10 @@ class Captured:
                 self._run(engine, arrays, dead, numbers)
             return self._results(args, cells, arrays, numbers)
 
-    def executables(self) -> list[Any]:
-        """What it has compiled so far (launch.Launch)."""
-        return [each for plan in self.plans.values() for each in plan.launches]
+    def executables(self) -> list[Executable]:
+        """Those that it has run."""
+        found = [each.executable for plan in self.plans.values() for each in plan.launches]
+        return [each for each in found if isinstance(each, Executable)]
 
     def _reusable(self, values: list[Value]) -> tuple[int, ...]:
         """The inputs whose buffers may be overwritten: of storages that are written and that nobody else holds."""

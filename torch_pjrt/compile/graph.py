@@ -15,9 +15,9 @@ import torch
 from torch_pjrt.compile import artifacts, explain, observe
 from torch_pjrt.compile.capture import Captured, Steps, capture
 from torch_pjrt.compile.captured import Signature, bind
-from torch_pjrt.compile.host_part import HostPart
 from torch_pjrt.compile.options import Options
 from torch_pjrt.compile.source_lines import first_line, line_of, names_in
+from torch_pjrt.compile.split import Env, Split
 from torch_pjrt.compile.tuning import Tuning
 from torch_pjrt.config import settings
 from torch_pjrt.counters import counters, forbidden
@@ -34,14 +34,15 @@ class CompiledGraph:
     def __init__(self, graph: torch.fx.GraphModule, kind: str, names: Sequence[str], options: Options):
         self.graph = graph
         self.options = options
-        self.host = HostPart(graph)
+        self.split = Split(graph)
         self.captures: OrderedDict[Signature, Captured] = OrderedDict()
-        self.reads_host = False
+        self.uncaptured = False
         self.names = names_in(graph, names)
         line = first_line(graph)
         self.title = f"the {kind} graph" + (f" at {line}" if line else "")
         self.observed = observe.Graph(graph, kind, self.title)
         self._before: list[Any] | None = None
+        self._said = False
         self.__name__ = "pjrt_compiled_graph"
 
     def __call__(self, args: list[Any]) -> Any:
@@ -49,27 +50,31 @@ class CompiledGraph:
         given = tuple(args)
         args.clear()
         with torch.no_grad():
-            if not self.host:
+            if self.split.trivial:
                 return self._run(given, given, {})
-            env, device_args = self.host.run(given)
-            results = self._run(given, device_args, env)
-            for position, node in self.host.results:
-                results[position] = env[node]
-            return results
+            if self.split.after:
+                self._say_what_reads()
+            if not self.split.sound:
+                return torch.fx.Interpreter(self.graph).run(*given)
+            env, device_args = self.split.early(given)
+            return self.split.late(env, self._run(given, device_args, env))
 
-    def _run(self, given: Sequence[Any], args: Sequence[Any], env: dict[Any, Any]) -> Any:
+    def _run(self, given: Sequence[Any], args: Sequence[Any], env: Env) -> Any:
         """The device's part on its arguments. given: those of the graph."""
         engine = recorder()
         with engine.lock:
-            if self.reads_host:
+            if self.uncaptured:
                 return self._interpret(given, env)
             key, cells = bind(args)
             captured = self.captures.get(key)
             if captured is None:
+                engine.flush("capture")  # what is pending is not this graph's
                 try:
                     captured = self._capture(key, args, env)
                 except HostReadError as error:
-                    self._give_up(error)
+                    self._give_up(
+                        str(error).split("\n\nWhile executing")[0], error
+                    )  # what follows is the interpreter's
                     return self._interpret(given, env)
             elif len(self.captures) > 1:
                 self.captures.move_to_end(key)
@@ -80,7 +85,7 @@ class CompiledGraph:
             artifacts.record(captured)
             return results
 
-    def _capture(self, key: Signature, args: Sequence[Any], env: dict[Any, Any]) -> Captured:
+    def _capture(self, key: Signature, args: Sequence[Any], env: Env) -> Captured:
         """Record the graph for arguments that lie as these do; the longest unused capture makes room."""
         steps = Steps()
         with self.observed.compiling():
@@ -96,10 +101,8 @@ class CompiledGraph:
         return captured
 
     def _note(self, args: Sequence[Any]) -> None:
-        names = [str(n.target) for n in (*self.host.arguments, *self.host.crossing)] if self.host else self.names
-        if self.host:
-            known = dict(zip((str(n.target) for n in self.host.placeholders), self.names, strict=True))
-            names = [known.get(n, n) for n in names]
+        known = dict(zip(self.split.placeholders, self.names, strict=True))
+        names = [known.get(n, n.name) for n in (*self.split.arguments, *self.split.crossing)]
         facts = explain.facts_of(args)
         text = explain.cause(self.title, names, facts, self._before)
         self._before = facts
@@ -108,38 +111,61 @@ class CompiledGraph:
         _log.info("%s", text)
         self.observed.cause(text)
 
-    def _record(self, steps: Steps, stand_ins: Sequence[Any], env: dict[Any, Any]) -> Any:
+    def _record(self, steps: Steps, stand_ins: Sequence[Any], env: Env) -> Any:
+        """Run the device's part on stand-ins; results of the other parts are left out."""
         with torch.utils._python_dispatch._disable_current_modes():
-            run = _Recording(self.graph, steps)
-            if not self.host:
+            run = _Recording(self.graph, steps, keep=self.split.wanted)
+            if self.split.trivial:
                 return run.run(*stand_ins)
-            results = list(run.run(initial_env=self.host.environment(env, stand_ins)))
-            for position, _ in self.host.results:
+            results = list(run.run(initial_env=self.split.device_env(env, stand_ins)))
+            for position, _ in self.split.results:
                 results[position] = None
-            return results
+            return results + run.kept()
 
-    def _give_up(self, error: HostReadError) -> None:
-        """From now on run a graph with an operator that reads values on the host as in eager."""
-        if forbidden.host_read:
+    def _say_what_reads(self) -> None:
+        """Once: which operators run as in eager, because they depend on a value that is read on the host."""
+        if self._said:
+            return
+        self._said = True
+        line = next(filter(None, map(line_of, self.split.after)), None)
+        if not self.split.sound:
+            self._warn(f"{self.title} runs uncompiled, because it reads a value on the host that it also writes", line)
+        elif self.split.runs_eagerly:
+            self._warn(
+                f"the end of {self.title} runs uncompiled, because it needs a value that is read on the host", line
+            )
+
+    def _give_up(self, why: str, error: HostReadError | None = None) -> None:
+        """From now on run the device's part as in eager."""
+        if forbidden.host_read and error is not None:
             raise error
-        self.reads_host = True
-        why = str(error).split("\n\nWhile executing")[0]  # what follows is the interpreter's own account
-        warnings.warn(f"a compiled graph runs uncompiled: {why}", HostReadWarning, stacklevel=4)
+        self.uncaptured = True
+        self._warn(f"{self.title} runs uncompiled: {why}", None)
 
-    def _interpret(self, given: Sequence[Any], env: dict[Any, Any]) -> Any:
+    def _warn(self, what: str, line: str | None) -> None:
+        warnings.warn(what + (f"\n  at {line}" if line else ""), HostReadWarning, stacklevel=5)
+
+    def _interpret(self, given: Sequence[Any], env: Env) -> Any:
+        """The device's part as in eager."""
         with torch.utils._python_dispatch._disable_current_modes():
-            if not self.host:
-                return torch.fx.Interpreter(self.graph).run(*given)
-            full = {**env, **dict(zip(self.host.placeholders, given, strict=True))}
-            return list(torch.fx.Interpreter(self.graph).run(initial_env=full))
+            run = _Recording(self.graph, Steps(), keep=self.split.wanted)
+            if self.split.trivial:
+                return run.run(*given)
+            full = dict.fromkeys(self.split.after) | env | dict(zip(self.split.placeholders, given, strict=True))
+            return list(run.run(initial_env=full)) + run.kept()
 
 
 class _Recording(torch.fx.Interpreter):
-    """Runs a graph while it is captured, and tells the record which line each node is from."""
+    """Runs a graph, tells the record which line each node is from, and keeps the values of some nodes."""
 
-    def __init__(self, graph: torch.fx.GraphModule, steps: Steps):
-        super().__init__(graph)
+    def __init__(self, graph: torch.fx.GraphModule, steps: Steps, keep: Sequence[torch.fx.Node]):
+        super().__init__(graph, garbage_collect_values=not keep)
         self.steps = steps
+        self.keep = keep
+
+    def kept(self) -> list[Any]:
+        """The values of the nodes to keep."""
+        return [self.env[n] for n in self.keep]
 
     def run_node(self, n: torch.fx.Node) -> Any:
         """Run one node."""

@@ -42,6 +42,9 @@ _TAKES_DEVICE = {
     "torch.utils.benchmark.Timer",
 }
 _DEVICE_METHODS = frozenset({"to", "to_empty", "move_to", "pin_memory"})
+# Packages of other libraries that come for CUDA and for the CPU: "onnxruntime-gpu".
+_VENDOR_NAME = re.compile(r"[a-z]-?(gpu|cu\d\d+|cuda)\b")
+_PREDICATE = re.compile(r"^_*(is|has|have|check|require|supports?|can|use)_?.*(cuda|gpu|nccl|nvidia|cudnn)", re.I)
 _OUTPUT = frozenset(
     "print info debug warning warn error critical log exception write format raise_error fail join append "
     "startswith endswith replace split strip assertEqual assertIn match search".split()
@@ -273,6 +276,9 @@ def cuda_gate(source: Source, node: ast.Call | ast.Attribute) -> Iterator[Hit]:
             return
     elif source.name(node) != "torch.version.cuda" or isinstance(source.parent(node), ast.Attribute):
         return
+    function = source.function(node)
+    if function is not None and _PREDICATE.search(function.name):
+        return  # what calls it is the gate
     region = source.guards.region(node)
     above = source.parent(region)
     if isinstance(above, ast.If) and region is above.test:
@@ -311,17 +317,17 @@ def _only_cuda_calls(source: Source, branch: ast.If) -> bool:
 def _names_cuda(source: Source, statement: ast.AST) -> bool:
     if isinstance(statement, ast.Pass):
         return True
-    names = (source.name(one) for one in ast.walk(statement) if isinstance(one, ast.Attribute | ast.Name))
-    cuda = any(
-        (name or "").startswith(("torch.cuda.", "torch.backends.cuda.", "torch.backends.cudnn.")) for name in names
-    )
+    nodes = [one for one in ast.walk(statement) if isinstance(one, ast.Attribute | ast.Name)]
+    modules = ("torch.cuda.", "torch.backends.cuda.", "torch.backends.cudnn.")
+    cuda = any((source.name(one) or "").startswith(modules) for one in nodes)
+    cuda = cuda or any("cudnn" in call_name(one) for one in nodes if isinstance(statement, ast.Expr))
     return cuda and not any(isinstance(one, ast.Constant) and device_text(one) for one in ast.walk(statement))
 
 
 @detector(ast.Compare)
 def cuda_comparison(source: Source, node: ast.Compare) -> Iterator[Hit]:
     """PJ106: a device compared with "cuda"."""
-    if len(node.ops) != 1 or _chooses_device_ids(source, node):
+    if len(node.ops) != 1 or _harmless(source, node):
         return
     left, right = node.left, node.comparators[0]
     if device_text(left) and isinstance(node.ops[0], ast.In | ast.NotIn) and _about_device(source, right):
@@ -335,18 +341,28 @@ def cuda_comparison(source: Source, node: ast.Compare) -> Iterator[Hit]:
                 return
 
 
-def _chooses_device_ids(source: Source, node: ast.Compare) -> bool:
-    """`device_ids=[rank] if device.type == "cuda" else None`: DDP takes them for CUDA only."""
-    above = source.parent(node)
-    outer = source.parent(above) if isinstance(above, ast.IfExp) else None
-    return isinstance(outer, ast.keyword) and outer.arg in ("device_ids", "output_device")
+def _harmless(source: Source, node: ast.expr) -> bool:
+    """Whether nothing is lost elsewhere: a branch of nothing but torch.cuda, a choice that is CUDA's to make."""
+    if source.guards.cuda_only(node):
+        return True
+    region = source.guards.region(node)
+    above = source.parent(region)
+    if isinstance(above, ast.If) and region is above.test:
+        return _only_cuda_calls(source, above)
+    if isinstance(above, ast.IfExp) and region is above.test:
+        outer = source.parent(above)
+        if isinstance(outer, ast.keyword) and outer.arg in ("device_ids", "output_device"):
+            return True  # DDP takes them for CUDA only
+        return any(_VENDOR_NAME.search(str(constant(one))) for one in (above.body, above.orelse))
+    return False
 
 
 @detector(ast.Call)
 def cuda_prefix(source: Source, call: ast.Call) -> Iterator[Hit]:
     """PJ106: `device.startswith("cuda")`."""
     if call_name(call) == "startswith" and call.args and constant(call.args[0]) in ("cuda", "cuda:"):
-        if isinstance(call.func, ast.Attribute) and _about_device(source, call.func.value):
+        about = isinstance(call.func, ast.Attribute) and _about_device(source, call.func.value)
+        if about and not _harmless(source, call):
             yield Hit(call, "PJ106", source.code(call))
 
 
@@ -360,6 +376,8 @@ def _about_device(source: Source, node: ast.expr) -> bool:
 def is_cuda(source: Source, node: ast.Attribute) -> Iterator[Hit]:
     """PJ107."""
     if node.attr == "is_cuda" and isinstance(node.ctx, ast.Load) and source.names.of(node) is None:
+        if _harmless(source, node):
+            return
         yield Hit(node, "PJ107", source.code(node))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__: list[str] = []
 
 import ast
+import re
 from collections.abc import Iterator
 
 from .source import Hit, Source, call_name, constant, detector, keyword
@@ -21,6 +22,17 @@ _EXTENSIONS = {
     "cupy.RawModule",
     "cupy.cuda.compile_with_cache",
 }
+# What names of classes and functions call a library, where it is not its own name.
+_SHORT = {
+    "bitsandbytes": "bnb|bitsandbytes|4bit|8bit",
+    "flash_attn": "fa2?|flash|flash_attn|flash_attention",
+    "tensorrt": "trt|tensorrt",
+    "transformer_engine": "te|transformer_engine",
+    "torch_directml": "dml|directml",
+    "intel_extension_for_pytorch": "ipex|xpu",
+    "habana_frameworks": "hpu|habana|gaudi",
+}
+_WORD_ENDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # XLA|Strategy, has|Bnb
 _LOADERS = {"torch.utils.cpp_extension.load", "torch.utils.cpp_extension.load_inline"}
 _BACKENDS = {"inductor", "cudagraphs", "tensorrt", "torch_tensorrt", "onnxrt", "openxla", "ipex", "hpu_backend"}
 
@@ -34,10 +46,20 @@ def vendor_import(source: Source, node: ast.Import | ast.ImportFrom) -> Iterator
         return
     else:
         names = [f"{node.module}.{alias.name}" for alias in node.names]
-    found = {owner for name in names if (owner := _owner(name))}
+    found = {owner for name in names if (owner := _owner(name)) and not _is_for(source, node, owner)}
     if found and not source.guards.optional(node) and not source.guards.cuda_only(node):
         for owner in sorted(found):
             yield Hit(node, "PJ601", f"{owner}, which needs {IMPORTS[owner]}")
+
+
+def _is_for(source: Source, node: ast.AST, owner: str) -> bool:
+    """Whether the file, class or function around an import is named for the library, so that others do not call it."""
+    if source.function(node) is None:
+        return False
+    words = _SHORT.get(owner) or owner.split(".")[0].removeprefix("torch_")
+    named = re.compile(rf"(?<![a-z])({words})(?![a-z])", re.I)
+    around = [at.name for at in source.ancestors(node) if isinstance(at, ast.ClassDef | ast.FunctionDef)]
+    return any(named.search(_WORD_ENDS.sub("_", name)) for name in (*around, source.path.rsplit("/", 1)[-1]))
 
 
 def _owner(name: str) -> str | None:

@@ -24,6 +24,7 @@ _FLAG = re.compile(
 _NO_FLAG = re.compile(r"(^|_)(no|disable|without)_?(cuda|gpu)$|^(cpu|use_cpu|on_cpu|cpu_only)$", re.I)
 _LIBRARY_FLAG = re.compile(r"(^|_)(is|has|have|import)_\w+|\w+_(available|installed|found|enabled)$", re.I)
 _SKIP = re.compile(r"(skip|require|need|mark)\w*(cuda|gpu|nccl|triton|flash|bitsandbytes|multi_accelerator)", re.I)
+_FOR_CUDA = re.compile(r"cuda|cudnn|nccl|tensorrt|nvidia|(^|_)trt(_|\.)", re.I)
 _LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 
 
@@ -32,7 +33,7 @@ class Guards:
 
     def __init__(self, names: Names, path: str = ""):
         self.names = names
-        self.for_cuda = "cuda" in path.rsplit("/", 1)[-1].lower()  # cuda.py, cuda_accelerator.py
+        self.for_cuda = _FOR_CUDA.search(path.rsplit("/", 1)[-1]) is not None  # cuda.py, tensorrt_backend.py
         self._tests: dict[ast.AST, int] = {}
 
     def cuda_only(self, node: ast.AST) -> bool:
@@ -124,7 +125,7 @@ class Guards:
         if name in CUDA_TESTS:
             return 1
         last = test.func.attr if isinstance(test.func, ast.Attribute) else getattr(test.func, "id", "")
-        if last == "startswith" and test.args and getattr(test.args[0], "value", None) == "cuda":
+        if last == "startswith" and test.args and getattr(test.args[0], "value", None) in ("cuda", "cuda:"):
             return 1
         if last in ("bool", "any", "all") and len(test.args) == 1:
             return self.test(test.args[0])
@@ -152,6 +153,8 @@ class Guards:
             value = getattr(one, "value", None) if isinstance(one, ast.Constant) else None
             if isinstance(value, str) and re.fullmatch(r"cuda(:\d+)?", value):
                 return sign if isinstance(op, ast.Eq | ast.NotEq | ast.In | ast.NotIn | ast.Is | ast.IsNot) else 0
+            if isinstance(one, ast.Attribute) and one.attr == "CUDA":  # a member of an enum
+                return sign if isinstance(op, ast.Eq | ast.NotEq | ast.Is | ast.IsNot) else 0
             if isinstance(op, ast.Eq) and isinstance(one, ast.Constant) and self.names.of(other) in CUDA_TESTS:
                 return 1 if one.value is True else 0
         if self.names.of(left) in CUDA_TESTS and isinstance(op, ast.IsNot):

@@ -6,7 +6,7 @@ Owns the last steps of every op: record, make result tensors, write back. dispat
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -178,27 +178,40 @@ def out_variant(op: OpOverload, kernel: RowKernel) -> Kernel:
             if any(o.dtype is not d for o, d in zip(template.outs, dtypes, strict=True)):
                 _ask_torch(op, args, kwargs, dict(zip(names, targets, strict=True)))
             accepted.add((template.id, dtypes))
+        if any(t.shape != o.size for t, o in zip(targets, template.outs, strict=True)):
+            resize(op, dict(zip(names, targets, strict=True)), template.outs, args, kwargs)
         for target, out, value in zip(targets, template.outs, outs, strict=True):
-            if target.shape != out.size:
-                resize(op, target, out, args, kwargs)
             store(target, out, value, op._schema.name)
         return targets[0] if len(targets) == 1 else tuple(targets)
 
     return run
 
 
-def resize(op: OpOverload, target: torch.Tensor, out: OutSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Give an out= argument a result's size; and strides that are not row-major where torch's own out= kernel gives them."""
-    target.resize_(out.size)
-    if target.stride() == out.stride or len(schema_of(op).writes) != 1:
+def resize(
+    op: OpOverload,
+    targets: dict[str, torch.Tensor],
+    outs: Sequence[OutSpec],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> None:
+    """Give out= arguments their results' sizes, and strides that are not row-major where torch's own kernel gives them."""
+    odd = []
+    for position, (target, out) in enumerate(zip(targets.values(), outs, strict=True)):
+        if target.shape != out.size:
+            target.resize_(out.size)
+            if target.stride() != out.stride:
+                odd.append((position, target, out))
+    if not odd:
         return
-    name = schema_of(op).arguments[schema_of(op).writes[0]].name
+    empty = {name: torch.empty(0, dtype=t.dtype, device="meta") for name, t in targets.items()}
     try:
-        meta = infer(op, args, {**kwargs, name: torch.empty(0, dtype=target.dtype, device="meta")})[0][0]
+        metas = infer(op, args, kwargs | empty)[0]
     except (NotImplementedError, RuntimeError):
         return
-    if meta is not None and meta[1] == out.stride:
-        target.as_strided_(out.size, out.stride)
+    for position, target, out in odd:
+        meta = metas[position]
+        if meta is not None and meta[1] == out.stride:
+            target.as_strided_(out.size, out.stride)
 
 
 # Operators whose output may not share memory with an operand even when both are the same elements.

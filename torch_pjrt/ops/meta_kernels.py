@@ -5,6 +5,7 @@ Results that an output_mask does not ask for are left out here and by the row. L
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -299,6 +300,30 @@ def linalg_eig(self: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvectors by columns."""
     values, vectors = torch.ops.aten.linalg_eig.default(self)
     return values, column_major(vectors)
+
+
+def _by_columns(op: Any) -> Any:
+    """The meta kernel of an out= overload that gives empty outputs the strides of the functional results, as on the CPU."""
+    outs = [a.name for a in op._schema.arguments if a.is_out]
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        with contextlib.suppress(NotImplementedError):
+            op(*args, **kwargs)  # refuses outputs of other dtypes
+        functional = OVERRIDES.get(f"{op._schema.name}.default", op._overloadpacket.default)
+        return functional(*args, **{k: v for k, v in kwargs.items() if k not in outs})
+
+    return kernel
+
+
+for _op in (
+    torch.ops.aten.linalg_eig.out,
+    torch.ops.aten._linalg_eigh.eigenvalues,
+    torch.ops.aten.linalg_qr.out,
+    torch.ops.aten.linalg_lu_factor_ex.out,
+    torch.ops.aten.linalg_ldl_factor_ex.out,
+    torch.ops.aten.geqrf.a,
+):
+    meta_override(f"{_op._schema.name}.{_op._overloadname}")(_by_columns(_op))
 
 
 @meta_override("aten::nonzero_static.default")

@@ -1,0 +1,31 @@
+"""out= arguments that are empty get the sizes and the strides that CPU torch gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+aten = torch.ops.aten
+TALL, SQUARE = torch.arange(24.0).reshape(2, 4, 3).sin(), torch.arange(18.0).reshape(2, 3, 3).sin()
+CASES: dict[str, tuple[Any, torch.Tensor, dict[str, torch.dtype]]] = {
+    "eig": (aten.linalg_eig.out, SQUARE, {"eigenvalues": torch.complex64, "eigenvectors": torch.complex64}),
+    "eigh": (aten._linalg_eigh.eigenvalues, SQUARE, {"eigenvalues": torch.float32, "eigenvectors": torch.float32}),
+    "svd": (aten.linalg_svd.U, TALL, {"U": torch.float32, "S": torch.float32, "Vh": torch.float32}),
+    "qr": (aten.linalg_qr.out, TALL, {"Q": torch.float32, "R": torch.float32}),
+    "lu_factor": (aten.linalg_lu_factor.out, TALL, {"LU": torch.float32, "pivots": torch.int32}),
+    "inverse": (aten.linalg_inv_ex.inverse, SQUARE, {"inverse": torch.float32, "info": torch.int32}),
+    "sort": (aten.sort.values, TALL.mT, {"values": torch.float32, "indices": torch.int64}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_empty_outputs_are_laid_out_as_on_the_cpu(name: str) -> None:
+    op, operand, outs = CASES[name]
+    found = []
+    for device in ("cpu", "pjrt"):
+        targets = {n: torch.empty(0, dtype=d, device=device) for n, d in outs.items()}
+        op(operand.to(device), **targets)
+        found.append([(t.shape, t.stride()) for t in targets.values()])
+    assert found[0] == found[1]

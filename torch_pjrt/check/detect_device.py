@@ -76,10 +76,19 @@ def device_literal(source: Source, node: ast.expr) -> Iterator[Hit]:
     rule = device_rule(source, node)
     if rule == "PJ102" and ":" in text:
         rule = "PJ103"
-    if rule is None and text == "cuda:{...}" and not _in_output(source, node):
+    if rule is None and ":" in text and _is_kept(source, node, text):
         rule = "PJ103"
     if rule is not None:
         yield Hit(node, rule, source.code(node))
+
+
+def _is_kept(source: Source, node: ast.expr, text: str) -> bool:
+    """Whether "cuda:0" goes on under some name: with an index a text is hardly anything but a device."""
+    if text == "cuda:{...}":
+        return not _in_output(source, node)
+    return isinstance(source.parent(node), ast.Assign | ast.AnnAssign | ast.NamedExpr) and not _gate_in_branch(
+        source, node
+    )
 
 
 def _in_output(source: Source, node: ast.AST) -> bool:
@@ -395,3 +404,16 @@ def environment(source: Source, node: ast.Subscript | ast.Call) -> Iterator[Hit]
         used = source.name(node) in ("os.environ.setdefault", "os.putenv")
     if used and isinstance(key, str) and _ENVIRONMENT.fullmatch(key):
         yield Hit(node, "PJ111", key)
+
+
+@detector(ast.Call)
+def trainer_device(source: Source, call: ast.Call) -> Iterator[Hit]:
+    """PJ102: `Trainer(accelerator="gpu")` and `Fabric(accelerator="cuda")` of Lightning, `Trainer(gpus=2)`."""
+    if not call_name(call).endswith(("Trainer", "Fabric")):
+        return
+    chosen = constant(keyword(call, "accelerator"))
+    if chosen in ("gpu", "cuda"):
+        yield Hit(call, "PJ102", f'accelerator="{chosen}"')
+    gpus = keyword(call, "gpus")
+    if gpus is not None and not (isinstance(gpus, ast.Constant) and gpus.value in (0, None)):
+        yield Hit(call, "PJ102", f"gpus={source.code(gpus)}")

@@ -32,7 +32,7 @@ def _nccl(backend: ast.AST | None, source: Source) -> Iterator[Hit]:
     elif isinstance(backend, ast.BoolOp):
         for one in backend.values:
             yield from _nccl(one, source)
-    value = constant(backend)
+    value = "nccl" if source.name(backend) == "torch.distributed.Backend.NCCL" else constant(backend)
     if isinstance(value, str) and re.search(r"\bnccl\b", value) and backend is not None:
         yield Hit(backend, "PJ501", source.code(backend))
 
@@ -70,7 +70,8 @@ def nccl_comparison(source: Source, node: ast.Compare) -> Iterator[Hit]:
     """PJ504: `backend == "nccl"`."""
     if len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.Is):
         for one, other in ((node.left, node.comparators[0]), (node.comparators[0], node.left)):
-            if constant(one) == "nccl" and "backend" in ast.unparse(other).lower():
+            nccl = constant(one) == "nccl" or source.name(one) == "torch.distributed.Backend.NCCL"
+            if nccl and "backend" in ast.unparse(other).lower():
                 yield Hit(node, "PJ504", source.code(node))
                 return
 

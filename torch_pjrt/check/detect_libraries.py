@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from .source import Hit, Source, call_name, constant, detector, keyword
 from .vendor_packages import IMPORTS
 
-_KERNELS = {"triton.jit", "triton.autotune", "triton.heuristics", "triton.runtime.jit"}
+_QUANTIZERS = {"BitsAndBytesConfig", "BitsandbytesPrecision", "BnbQuantizationConfig"}
 _EXTENSIONS = {
     "torch.utils.cpp_extension.CUDAExtension",
     "cupy.RawKernel",
@@ -108,8 +108,10 @@ def flash_attention(source: Source, call: ast.Call) -> Iterator[Hit]:
     if constant(keyword(call, "use_flash_attention_2")) is True:
         yield Hit(call, "PJ606", "use_flash_attention_2=True")
     for word in ("load_in_8bit", "load_in_4bit"):
-        if constant(keyword(call, word)) is True:
+        if constant(keyword(call, word)) is True and call_name(call) not in _QUANTIZERS:
             yield Hit(keyword(call, word) or call, "PJ607", f"{word}=True")
+    if call_name(call) in _QUANTIZERS:
+        yield Hit(call, "PJ607", source.code(call))
     optimizer = constant(keyword(call, "optim"))
     if isinstance(optimizer, str) and ("8bit" in optimizer or "bnb" in optimizer or optimizer.startswith("paged_")):
         yield Hit(keyword(call, "optim") or call, "PJ607", f'optim="{optimizer}"')

@@ -8,6 +8,7 @@ from __future__ import annotations
 __all__: list[str] = []
 
 import ast
+import re
 from collections.abc import Iterator
 
 from .source import Hit, Source, call_name, constant, detector, keyword
@@ -21,6 +22,9 @@ _NUMPY = {
     for name in "zeros ones empty linspace logspace eye identity random.rand random.randn random.random random.normal "
     "random.uniform random.standard_normal random.random_sample sin cos sqrt exp log mean".split()
 }
+# Columns of the profiler's table, and tests that say when to pin.
+_COLUMN = re.compile(r"(self_)?cuda_(time|memory_usage)(_total)?")
+_ASKED = re.compile(r"cuda|gpu|accelerator|pin", re.I)
 _FROM_NUMPY = {"torch.from_numpy", "torch.tensor", "torch.as_tensor", "torch.asarray"}
 
 
@@ -126,8 +130,14 @@ def pinned(source: Source, call: ast.Call) -> Iterator[Hit]:
     device = keyword(call, "pin_memory_device")
     if str(constant(device)).startswith("cuda"):
         yield Hit(device or call, "PJ102", "pin_memory_device")
-    elif source.name(call) == "torch.utils.data.DataLoader" and constant(keyword(call, "pin_memory")) is True:
+    elif call_name(call).endswith("DataLoader") and constant(keyword(call, "pin_memory")) is True:
         yield Hit(keyword(call, "pin_memory") or call, "PJ406", "pin_memory=True")
+    elif isinstance(call.func, ast.Attribute) and call.func.attr == "pin_memory" and source.name(call) is None:
+        asked = any(
+            _ASKED.search(ast.unparse(at.test)) for at in source.ancestors(call) if isinstance(at, ast.If | ast.IfExp)
+        )
+        if not call.args and not call.keywords and not asked and not source.guards.cuda_only(call):
+            yield Hit(call, "PJ406", source.code(call))
 
 
 @detector(ast.Call)
@@ -148,12 +158,17 @@ def profiler_activity(source: Source, node: ast.Attribute) -> Iterator[Hit]:
 
 @detector(ast.Call)
 def profiler_options(source: Source, call: ast.Call) -> Iterator[Hit]:
-    """PJ407: `use_cuda=True`, `sort_by="cuda_time_total"`."""
+    """PJ407: `use_cuda=True`."""
     if (source.name(call) or "").startswith("torch.autograd.profiler.") and constant(keyword(call, "use_cuda")) is True:
         yield Hit(call, "PJ407", "use_cuda=True")
-    sort = keyword(call, "sort_by")
-    if str(constant(sort)).startswith(("cuda_time", "self_cuda_")):
-        yield Hit(sort or call, "PJ407", source.code(sort or call))
+
+
+@detector(ast.Constant)
+def profiler_column(source: Source, node: ast.Constant) -> Iterator[Hit]:
+    """PJ407: `sort_by="cuda_time_total"`, and such a name as a default."""
+    if isinstance(node.value, str) and _COLUMN.fullmatch(node.value):
+        if isinstance(source.parent(node), ast.keyword | ast.arguments | ast.Call | ast.Assign):
+            yield Hit(node, "PJ407", source.code(node))
 
 
 @detector(ast.Call)

@@ -51,16 +51,16 @@ SAVE = """
 LOAD = """
     info = torch.compiler.load_cache_artifacts(open(sys.argv[1], "rb").read())
     before = len(info.torch_pjrt_artifacts)
-    torch.pjrt.reset_stats()
     with torch.no_grad():
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2)).to("pjrt")
         x = torch.ones(3, 4, device="pjrt")
         torch.pjrt.synchronize()
     step = torch.compile(lambda x: model(x).square().sum())
+    seed = torch.ones((), device="pjrt")
+    torch.pjrt.synchronize()
     torch.pjrt.reset_stats()
-    loss = step(x)
-    loss.backward()
+    step(x).backward(seed)
     stats = torch.pjrt.stats()
     print(json.dumps({"compiles": stats["compiles"], "disk_hits": stats["disk_hits"], "artifacts": before}))
 """

@@ -1,4 +1,4 @@
-"""Real models under torch.compile(backend="pjrt"): the forward pass, and a loss with its gradients."""
+"""Real models under torch.compile, each as one graph: forward, backward and training steps as on the CPU, and generate()."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ import copy
 import pytest
 import torch
 
-from tests.models.agreement import check, host, logits_of, start
-from tests.models.zoo import build, placed
+from tests.models.agreement import check, compare, host, logits_of, start, train
+from tests.models.zoo import MODELS, build, padded, placed
 from torch_pjrt.errors import HostReadWarning
 
 
-@pytest.mark.parametrize("name", ["bert", "llama", "convnext", "lstm"])
+@pytest.fixture(autouse=True)
+def clean() -> None:
+    """Dynamo forgets what other tests compiled."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+
+
+@pytest.mark.parametrize("name", ["llama", "convnext"])
 def test_compiled_forward_is_like_cpu(name: str) -> None:
     model, inputs = build(name)
     double = start(model, inputs, "cpu", torch.float64)
     ours = copy.deepcopy(model).to("pjrt")
-    torch._dynamo.reset()
-    compiled = torch.compile(ours, backend="pjrt")
+    compiled = torch.compile(ours, fullgraph=True)
     with torch.no_grad():
         truth = host(logits_of(double.model(**double.inputs)))
         cpu = host(logits_of(copy.deepcopy(model)(**inputs)))
@@ -31,16 +37,45 @@ def test_compiled_forward_is_like_cpu(name: str) -> None:
     assert torch.pjrt.stats()["compiles"] == before["compiles"]
 
 
-def test_compiled_backward_is_like_cpu() -> None:
-    model, inputs = build("gpt2")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_compiled_model_trains_like_cpu(name: str) -> None:
+    """One graph forward and one backward; logits, losses, gradients, weights and buffers judged by float64."""
+    model, inputs = build(name)
+    truth = train(start(model, inputs, "cpu", torch.float64))
+    cpu = train(start(model, inputs, "cpu"))
+    torch.pjrt.reset_stats()
+    run = start(model, inputs, "pjrt")
+    run.model.compile(fullgraph=True)
+    compare(train(run), cpu, truth)
+    before = torch.pjrt.stats()
+    assert before["fallbacks"] == {}
+    assert before["captures"] == 2
+    run.step()
+    torch.pjrt.synchronize()
+    after = torch.pjrt.stats()
+    assert (after["compiles"], after["captures"]) == (before["compiles"], 2), torch.pjrt.explain_recompiles()
+
+
+@pytest.mark.slow
+def test_generate_with_a_static_cache_compiles_a_bounded_number_of_times() -> None:
+    model, inputs = build("llama")
+    model.eval()
+    ids = inputs["input_ids"]
+    prompt = {"input_ids": ids, "attention_mask": padded(ids, left=True)}
+    options = {"do_sample": False, "eos_token_id": None, "cache_implementation": "static"}
+    lengths = (4, 8)
+    expected = {n: model.generate(**prompt, **options, max_new_tokens=n, max_length=None) for n in lengths}
     ours = copy.deepcopy(model).to("pjrt")
-    torch._dynamo.reset()
-    torch.compile(ours, backend="pjrt")(**placed(inputs, "pjrt")).loss.backward()
-    model(**inputs).loss.backward()
-    for (name, expected), got in zip(model.named_parameters(), ours.parameters(), strict=True):
-        torch.testing.assert_close(
-            got.grad.cpu(), expected.grad, rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}"
-        )
+    ours.forward = torch.compile(ours.forward, fullgraph=True)
+    counts = []
+    for n in lengths:
+        torch._dynamo.reset()
+        torch.pjrt.reset_stats()
+        got = ours.generate(**placed(prompt, "pjrt"), **options, max_new_tokens=n, max_length=None)
+        assert torch.equal(got.cpu(), expected[n])
+        counts.append(torch.pjrt.stats()["captures"])
+    assert counts[0] == counts[1] <= 4, torch.pjrt.explain_recompiles()
 
 
 def test_operator_that_reads_values_runs_eagerly() -> None:

@@ -122,3 +122,21 @@ def test_scalars_are_operands() -> None:
     for rate in (0.1, 0.2, 0.0, 1.0):
         (x * rate).sum().item()
     assert compiles() <= 2
+
+
+def test_a_long_forward_runs_while_the_backward_is_recorded() -> None:
+    def reasons(layers: int) -> dict[str, int]:
+        model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(layers))).to("pjrt")
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        x = torch.ones(2, 4, device="pjrt")
+        torch.pjrt.synchronize()
+        torch.pjrt.reset_stats()
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+        return dict(torch.pjrt.stats()["flushes"])
+
+    early = ("backward begins", "optimizer step begins", "optimizer step")
+    assert reasons(4) == {"optimizer step": 2}
+    assert reasons(100) == dict.fromkeys(early, 2)

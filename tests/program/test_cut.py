@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from torch_pjrt.ops.registry import Row
 from torch_pjrt.program.cut import MAX_BLOCK, SMALL, groups_of
-from torch_pjrt.program.program import Template, out_spec
+from torch_pjrt.program.program import OutSpec, Template, out_spec
 from torch_pjrt.program.segment import build_segments
 
 OUT = out_spec((2,), (1,), torch.float32)
 Steps = list[tuple[Template, tuple[int, ...]]]
 
 
-def template(lane: bool = False) -> Template:
+def template(lane: bool = False, out: OutSpec = OUT) -> Template:
     """A step kind of its own."""
-    return Template(Row("test::op", lambda: None), (), (), "", (), (OUT,), None, lane=lane)
+    return Template(Row("test::op", lambda: None), (), (), "", (), (out,), None, lane=lane)
 
 
 KINDS = [template() for _ in range(5)] + [template(lane=True) for _ in range(2)]
@@ -72,17 +72,31 @@ def test_layers_become_equal_segments() -> None:
         assert len(segments) >= count - 1
 
 
-def test_each_parameter_has_its_own_update() -> None:
-    chain = [template(lane=True) for _ in range(8)]
+def updates(parameters: int, out: OutSpec) -> Steps:
+    """Eight foreach operators over as many parameters."""
     steps: Steps = []
-    last = {p: p for p in range(20)}
-    for kind in chain:
-        for p in range(20):
+    last = {p: p for p in range(parameters)}
+    for kind in [template(lane=True, out=out) for _ in range(8)]:
+        for p in range(parameters):
             steps.append((kind, (last[p],)))
-            last[p] = 20 + len(steps) - 1
+            last[p] = parameters + len(steps) - 1
+    return steps
+
+
+def test_each_large_parameter_has_its_own_update() -> None:
+    steps = updates(20, out_spec((1 << 15,), (1,), torch.float32))
     groups = groups_of(steps, 20)
     check(steps, 20, groups)
     assert len(groups) == 20 and all(len(g) == 8 for g in groups)
+
+
+def test_small_parameters_are_updated_together() -> None:
+    steps = updates(22, OUT)
+    groups = groups_of(steps, 22)
+    check(steps, 22, groups)
+    assert [len(g) for g in groups] == [32, 32, 32, 32, 32, 8, 8]
+    segments = build_segments(steps, [OUT.spec] * 22, [False] * 154 + [True] * 22, [True] * 22, groups)
+    assert len({s.program.key for s in segments}) == 2
 
 
 def test_donated_inputs_match_outputs() -> None:

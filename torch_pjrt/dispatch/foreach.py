@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from torch_pjrt.dispatch.internal import internal
-from torch_pjrt.dispatch.kernels import RowKernel, store
+from torch_pjrt.dispatch.kernels import RowKernel, store, store_first
+from torch_pjrt.dispatch.lines import user_line
 from torch_pjrt.ops.registry import ROWS
 from torch_pjrt.ops.schema import find_overload
 from torch_pjrt.tensor.storage import make_tensor
@@ -46,9 +47,9 @@ def _each(kernel: RowKernel, spread: Callable[..., list[tuple[tuple[Any, ...], d
     """The functional list operator: spread(args) gives the arguments of each tensor's step."""
 
     def run(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
-        out = []
+        out, line = [], user_line()
         for one_args, one_kwargs in spread(*args, **kwargs):
-            template, values = kernel.step(one_args, one_kwargs)
+            template, values = kernel.step(one_args, one_kwargs, line)
             out.append(make_tensor(template.outs[0], values[0]))
         return out
 
@@ -57,9 +58,10 @@ def _each(kernel: RowKernel, spread: Callable[..., list[tuple[tuple[Any, ...], d
 
 def _each_inplace(kernel: RowKernel, spread: Callable[..., Any], name: str) -> Callable[..., None]:
     def run(self: Tensors, *args: Any, **kwargs: Any) -> None:
+        line = user_line()
         for target, (one_args, one_kwargs) in zip(self, spread(self, *args, **kwargs), strict=True):
-            template, values = kernel.step(one_args, one_kwargs)
-            store(target, template.outs[0], values[0], name)
+            template, values = kernel.step(one_args, one_kwargs, line)
+            store_first(target, template, values[0], name)
 
     return run
 
@@ -119,9 +121,10 @@ def _fused(step: str, lists: int, steps_at: int | None) -> Callable[..., None]:
         if isinstance(lr, torch.Tensor) and not on_device:
             kwargs["lr"] = lr.item()
         kernel = internal(f"{step}.tensor_lr" if on_device else step)
+        line = user_line()
         for i in range(len(columns[0])):
             row = [c[i] if i < len(c) else None for c in columns]
-            template, outs = kernel.step((*row, *rest), kwargs)
+            template, outs = kernel.step((*row, *rest), kwargs, line)
             targets = [t for position, t in enumerate(row) if t is not None and position != steps_at]
             for target, out, value in zip(targets, template.outs, outs, strict=True):
                 store(target, out, value, step)

@@ -17,11 +17,12 @@ import numpy as np
 from torch_pjrt.config import settings
 from torch_pjrt.counters import counters, forbidden
 from torch_pjrt.dispatch import launch, turns
-from torch_pjrt.dispatch.lines import Line, show, user_line
+from torch_pjrt.dispatch.lines import UNKNOWN, Line, Unknown, show, user_line
 from torch_pjrt.errors import HostReadError, IndexOutOfRangeError, RuntimeFailedError
 from torch_pjrt.ops.dtypes import FROM_NUMPY
 from torch_pjrt.ops.registry import ROWS
 from torch_pjrt.pjrt import buffers
+from torch_pjrt.program.cut import SMALL
 from torch_pjrt.program.program import Spec, Template, out_spec, spec
 from torch_pjrt.tensor.layout import contiguous_strides
 from torch_pjrt.tensor.memory_ledger import ledger
@@ -59,16 +60,20 @@ class Recorder:
 
     # -- recording ---------------------------------------------------------------------------------------------------
 
-    def record(self, template: Template, values: list[Value], numbers: tuple[Any, ...]) -> tuple[Value, ...]:
-        """Append a step; gives its results as pending Values (already running in the strict and debug modes)."""
+    def record(
+        self, template: Template, values: list[Value], numbers: tuple[Any, ...], line: Line | Unknown = UNKNOWN
+    ) -> tuple[Value, ...]:
+        """Append a step; gives its results as pending Values (already running in the strict and debug modes).
+
+        line: the user's, from a caller that records many steps for one.
+        """
         with self.lock:
             for value in values:
                 if value.index < READY:
                     values = [v if v.index >= READY else self.usable(v) for v in values]
                     break
             if get_ident() != self.thread:
-                self.thread = get_ident()
-                self.turns.append((len(self.steps), self.thread))
+                self._turn()
             count = self.count
             if template.single:
                 outs: tuple[Value, ...] = (Value(template.outs[0].spec, count),)
@@ -76,7 +81,7 @@ class Recorder:
             else:
                 outs = tuple([Value(o.spec, count + k) for k, o in enumerate(template.outs)])
                 self.count = count + len(outs)
-            self.steps.append((template, values, numbers, outs, user_line(2)))
+            self.steps.append((template, values, numbers, outs, user_line(2) if line is UNKNOWN else line))
             self.bytes += template.out_bytes
             if not self.fused:
                 self._run_now()
@@ -85,6 +90,21 @@ class Recorder:
             elif self.bytes > self.byte_limit and not self.capturing:
                 self.flush("memory", whole=True)
         return outs
+
+    def _turn(self) -> None:
+        """Another thread records now. Where it is autograd's, what is pending is a forward pass: run that meanwhile."""
+        if len(self.turns) == 1 and not turns.of_python(get_ident()):
+            self.flush_long("backward begins")
+        self.thread = get_ident()
+        self.turns.append((len(self.steps), self.thread))
+
+    def flush_long(self, reason: str) -> None:
+        """Flush at a place where every step of a training loop comes by, if what is pending would be cut there anyway.
+
+        The device then works while the host records on. Short programs stay whole.
+        """
+        if self.fused and not self.capturing and settings.segments and len(self.steps) > SMALL:
+            self.flush(reason)
 
     def usable(self, value: Value) -> Value:
         """The Value itself, made real; inside a capture, zeros recorded in the place of memory that nobody has written."""

@@ -109,7 +109,7 @@ def install() -> DeviceRuntime:
             special.register(library)
             views.register(library)
             table.fill()
-        _flush_after_optimizer_steps()
+        _flush_around_optimizer_steps()
         _redirect_compile()
         instance = DeviceRuntime()
         set_runtime(instance)
@@ -133,11 +133,17 @@ def _redirect_compile() -> None:
     importlib.import_module("torch_pjrt.compile.redirect").apply()
 
 
-def _flush_after_optimizer_steps() -> None:
-    """A training loop that reads nothing back still runs one program per step, cut at the same place each time."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook
+def _flush_around_optimizer_steps() -> None:
+    """A training loop that reads nothing back still runs the same programs at each step, cut at the same places."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+    register_optimizer_step_pre_hook(_flush_before_step)
     register_optimizer_step_post_hook(_flush_after_step)
+
+
+def _flush_before_step(*_: object) -> None:
+    """The gradients are whole: the device can compute them while the update is recorded."""
+    recorder().flush_long("optimizer step begins")
 
 
 def forget_programs() -> None:

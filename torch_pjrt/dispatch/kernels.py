@@ -14,6 +14,7 @@ from torch._ops import OpOverload
 
 from torch_pjrt.dispatch.bind import Binder, Operand
 from torch_pjrt.dispatch.fused import recorder
+from torch_pjrt.dispatch.lines import UNKNOWN, Line, Unknown
 from torch_pjrt.errors import DeviceMismatchError, InvalidOperandError, OverlappingWriteError
 from torch_pjrt.ops.metadata import infer
 from torch_pjrt.ops.registry import Row
@@ -22,7 +23,7 @@ from torch_pjrt.program.program import OutSpec, Template
 from torch_pjrt.tensor.layout import has_overlap
 from torch_pjrt.tensor.mutate import aval_of_out, write_value
 from torch_pjrt.tensor.random import state_of, take
-from torch_pjrt.tensor.storage import Value, aval_of_tensor, empty, make_tensor
+from torch_pjrt.tensor.storage import Value, aval_of_tensor, cell_of, empty, make_tensor
 from torch_pjrt.tensor.streams import check_device
 
 Kernel = Callable[..., Any]
@@ -49,12 +50,14 @@ class RowKernel:
         self.bind = self.binder.bind
         self.record = recorder().record
 
-    def step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Template, tuple[Value, ...]]:
+    def step(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], line: Line | Unknown = UNKNOWN
+    ) -> tuple[Template, tuple[Value, ...]]:
         """Record one step; gives its template and pending results."""
         template, values, numbers = self.bind(args, kwargs)
         if template.draws:
             numbers = (*numbers, take(state_of(_generator(self.binder, args, kwargs)), template.draws))
-        return template, self.record(template, values, numbers)
+        return template, self.record(template, values, numbers, line)
 
 
 def _generator(binder: Binder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -146,6 +149,15 @@ def store(target: torch.Tensor, out: OutSpec, value: Value, name: str) -> None:
             f"result type {_title(out.dtype)} can't be cast to the desired output type {_title(target.dtype)} in {name}"
         )
     write_value(recorder(), target, value, aval_of_out(out))
+
+
+def store_first(target: torch.Tensor, template: Template, value: Value, name: str) -> None:
+    """store() of a step's only result into its first operand: without asking again how that lies in its storage."""
+    out, own = template.outs[0], template.avals[0]
+    if own.plan is None and out.contiguous and out.spec is own.spec and out.dtype is own.dtype:
+        cell_of(target).value = value
+    else:
+        store(target, out, value, name)
 
 
 def _title(dtype: torch.dtype) -> str:

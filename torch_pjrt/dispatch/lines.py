@@ -5,6 +5,7 @@ Cheap enough for every op: a frame is judged by its code object once, and the li
 
 from __future__ import annotations
 
+import enum
 import sys
 from types import CodeType
 from typing import Any
@@ -13,6 +14,15 @@ _OURS = ("torch_pjrt", "torch", "jax", "jaxlib", "contextlib.py", "functools.py"
 _inside: dict[CodeType, bool] = {}
 
 Line = tuple[CodeType, int] | str | None  # text: a line that is known already, of a graph's node
+
+
+class Unknown(enum.Enum):
+    """A line that nobody has looked for yet."""
+
+    LINE = enum.auto()
+
+
+UNKNOWN = Unknown.LINE
 
 
 def _is_inside(code: CodeType) -> bool:

@@ -15,9 +15,18 @@ from torch_pjrt.tensor.storage import FAILED
 Turns = list[tuple[int, int]]  # (first step, thread) where the recording thread changed
 
 
+def of_python(thread: int) -> bool:
+    """Whether Python started this thread (autograd's it did not)."""
+    return thread in _alive()
+
+
+def _alive() -> set[int | None]:
+    return {t.ident for t in threading.enumerate() if not isinstance(t, threading._DummyThread)}
+
+
 def mine(steps: list[Any], turns: Turns, thread: int) -> list[bool] | None:
     """Which steps a flush of `thread` runs; None for all of them, as when no other thread has any."""
-    alive = {t.ident for t in threading.enumerate() if not isinstance(t, threading._DummyThread)}
+    alive = _alive()
     if thread not in alive or not any(other in alive and other != thread for _, other in turns):
         return None
     producer: list[int] = []

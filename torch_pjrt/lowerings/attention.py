@@ -21,7 +21,7 @@ from torch_pjrt.ops.registry import row
 # Arrays are [B, heads of key, G, L or S, E], where G query heads share a key head; key and value have no G.
 SCORES = (((4,), (3,)), ((0, 1), (0, 1)))  # [B, K, G, L, E] with [B, K, S, E] gives [B, K, G, L, S]
 VALUES = (((4,), (2,)), ((0, 1), (0, 1)))  # [B, K, G, L, S] with [B, K, S, E] gives [B, K, G, L, E]
-ACROSS = (((2, 3), (2, 3)), ((0, 1), (0, 1)))  # [B, K, G, L, S] with [B, K, G, L, E] gives [B, K, S, E]
+ACROSS = (((2, 3), (2, 3)), ((0, 1), (0, 1)))  # [B, K, G, L, E] with [B, K, G, L, S] gives [B, K, E, S]
 
 
 def _grouped(x: Array, groups: int) -> Array:
@@ -36,6 +36,14 @@ def _flat(x: Array) -> Array:
 
 def _dot(a: Array, b: Array, dims: Any, precision: Any) -> Array:
     return lax.dot_general(a, b, dims, precision=precision, preferred_element_type=opmath(a.dtype))
+
+
+def _across(scores: Array, x: Array, precision: Any) -> Array:
+    """scores.T @ x over all queries of a key head: [B, K, S, E].
+
+    Written as (x.T @ scores).T: compilers transpose the left operand to multiply, and x is the smaller of the two.
+    """
+    return lax.transpose(_dot(x, scores, ACROSS, precision), (0, 1, 3, 2))
 
 
 def _scores(
@@ -149,9 +157,9 @@ def attention_backward(
     if grad_input_mask[0]:
         results.append(_flat(as_dtype(_dot(scaled, key, VALUES, precision), query.dtype)))
     if grad_input_mask[1]:
-        results.append(as_dtype(_dot(scaled, _grouped(query, groups), ACROSS, precision), key.dtype))
+        results.append(as_dtype(_across(scaled, _grouped(query, groups), precision), key.dtype))
     if grad_input_mask[2]:
-        results.append(as_dtype(_dot(as_dtype(dropped, value.dtype), grad, ACROSS, precision), value.dtype))
+        results.append(as_dtype(_across(as_dtype(dropped, value.dtype), grad, precision), value.dtype))
     if grad_input_mask[3] and attn_bias is not None:
         results.append(as_dtype(_unbroadcast(_flat(grad_scores), attn_bias.shape), attn_bias.dtype))
     return tuple(results)

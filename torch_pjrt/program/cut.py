@@ -22,14 +22,17 @@ MIN_BLOCK = 8
 JOINED = 24
 MAX_BLOCK = 320
 MIN_LANE = 6  # foreach steps on one tensor that are worth a launch of their own
+SMALL_LANE = 1 << 16  # bytes of a tensor below which its steps cost less than a launch, and
+JOINED_LANES = 4  # how many alike are then launched together (a fixed number, so that all depths share the executable)
 # An operand counts as coming from inside a block when it was produced less than about a period ago. What lies further back
 # (a backward reads its forward's activations) is at another distance in every layer, so it must not tell layers apart.
 NEARS = (16, 32, 64, 128, 256, 512)
 
 
-def groups_of(steps: Steps, num_inputs: int) -> list[Sequence[int]]:
-    """Groups of step numbers in running order; together they are all steps, and no group needs a later one."""
-    if len(steps) <= SMALL:
+def groups_of(steps: Steps, num_inputs: int, uncut: int = SMALL) -> list[Sequence[int]]:
+    """Groups of step numbers in running order; together they are all steps, and no group needs a later one. uncut: a Program
+    of at most so many steps is one group."""
+    if len(steps) <= uncut:
         return [range(len(steps))]
     producer = _producers(steps, num_inputs)
     groups: list[Sequence[int]] = []
@@ -61,6 +64,7 @@ def _stretches(steps: Steps, producer: list[int]) -> list[tuple[list[int], list[
             end += 1
         lanes = _components(steps, producer, s, end) if end > s else []
         if lanes and len(lanes[0]) >= MIN_LANE:
+            lanes = _joined(steps, lanes)
             if plain:
                 out.append((plain, None))
                 plain = []
@@ -100,6 +104,22 @@ def _components(steps: Steps, producer: list[int], start: int, end: int) -> list
     for s in range(start, end):
         members.setdefault(root(s - start), []).append(s)
     return list(members.values())
+
+
+def _joined(steps: Steps, lanes: list[Sequence[int]]) -> list[Sequence[int]]:
+    """The lanes, those of small tensors with the same steps joined by JOINED_LANES as far as that goes."""
+    alike: dict[tuple[int, ...], list[Sequence[int]]] = {}
+    out: list[Sequence[int]] = []
+    for lane in lanes:
+        if max(steps[s][0].out_bytes for s in lane) > SMALL_LANE:
+            out.append(lane)
+            continue
+        waiting = alike.setdefault(tuple(steps[s][0].id for s in lane), [])
+        waiting.append(lane)
+        if len(waiting) == JOINED_LANES:
+            out.append([s for each in waiting for s in each])
+            waiting.clear()
+    return out + [lane for waiting in alike.values() for lane in waiting]
 
 
 def _hashes(steps: Steps, producer: list[int], order: list[int], position: dict[int, int], near: int) -> Ints:

@@ -96,20 +96,20 @@ def machine(dtype: str) -> Machine | None:
     rates = {}
     for key in dict.fromkeys(("float32", "bfloat16" if dtype == "float8" else dtype)):
         a = torch.randn(_SIDE, _SIDE).to(getattr(torch, key)).to(where)
-        rates["bfloat16" if key == "float16" else key] = 2 * _SIDE**3 / _quickest(lambda a=a: a @ a)
+        rates["bfloat16" if key == "float16" else key] = 2 * _SIDE**3 / _quickest(a.matmul, a)
     x = torch.randn(_STREAMED).to(where)
-    bandwidth = 2 * x.nbytes / _quickest(lambda: x * 1.5)
+    bandwidth = 2 * x.nbytes / _quickest(x.mul, 1.5)
     stats = jax.devices()[0].memory_stats() or {}
     memory = stats.get("bytes_limit") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Machine(name, kind, rates, bandwidth, float(memory), datetime.date.today().isoformat())
 
 
-def _quickest(work: Callable[[], torch.Tensor], times: int = 4) -> float:
-    _wait(work())
+def _quickest(work: Callable[..., torch.Tensor], *args: Any, times: int = 4) -> float:
+    _wait(work(*args))
     found = []
     for _ in range(times):
         begin = time.perf_counter()
-        _wait(work())
+        _wait(work(*args))
         found.append(time.perf_counter() - begin)
     return min(found)
 

@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from torch_pjrt._version import __version__
-from torch_pjrt.plan import plots
+from torch_pjrt.plan import page_choice, plots
 from torch_pjrt.plan.chips import sources
 from torch_pjrt.plan.compare import Plan
 from torch_pjrt.plan.estimate import Estimate
@@ -20,32 +20,44 @@ _STYLE = """
 :root { color-scheme: light dark; --line: color-mix(in srgb, currentColor 20%, transparent);
   --a: light-dark(#0b57d0, #8ab4f8); --best: light-dark(#b3261e, #ff8a80); --m0: light-dark(#0b57d0, #8ab4f8);
   --m1: light-dark(#b06000, #fdd663); --m2: light-dark(#137333, #81c995); --m3: light-dark(#7b1fa2, #d7aefb);
-  --m4: light-dark(#00677d, #78d9ec); }
+  --m4: light-dark(#00677d, #78d9ec); --m5: light-dark(#5f6368, #bdc1c6); --dim: light-dark(#4d5156, #c4c7c5);
+  --soft: color-mix(in srgb, currentColor 6%, transparent); }
 * { box-sizing: border-box; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 96rem; margin: 1.5rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2rem; border-bottom: 1px solid var(--line); }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .35rem .7rem .35rem 0; vertical-align: top; border-bottom: 1px solid var(--line); }
-td.l { min-width: 9rem; }
-#chips th:first-child { min-width: 8rem; position: sticky; left: 0; background: Canvas; }
+td.l { min-width: 11rem; } td.w { white-space: normal; min-width: 7rem; }
+#chips { font-size: .875rem; } #chips th:first-child { min-width: 8rem; position: sticky; left: 0; background: Canvas; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(16rem, 1fr)); gap: 1rem; margin: 1rem 0; }
+.card { background: var(--soft); border-radius: .6rem; padding: .7rem 1rem; } .card p { margin: .2rem 0 0; font-size: .9em; }
+.card .head { font-size: .85em; } .card .figure { font-size: 1.35rem; font-weight: 650; line-height: 1.3; }
+.away { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+.scroll:focus-visible, select:focus-visible, a:focus-visible { outline: 2px solid var(--a); }
+a { color: var(--a); } nav { font-size: .9em; } nav a { margin-right: 1rem; }
 th button { all: unset; cursor: pointer; font-weight: 600; } th button:focus-visible { outline: 2px solid var(--a); }
 th[aria-sort=ascending] button::after { content: " \\2191"; } th[aria-sort=descending] button::after { content: " \\2193"; }
-.range { display: block; font-size: .8em; opacity: .8; } .no { opacity: .75; } .note { font-size: .9em; opacity: .85; }
+.range { display: block; font-size: .8em; color: var(--dim); } .note { font-size: .9em; }
 .word { display: inline-block; border: 1px solid var(--line); border-radius: .6rem; padding: 0 .5rem; font-size: .8em; }
 .word.top { border-color: var(--best); color: var(--best); }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 36rem), 1fr)); gap: 0 2rem; }
 svg { width: 100%; max-width: 60rem; height: auto; font: 12px system-ui, sans-serif; } svg text { fill: currentColor; }
 svg .small { font-size: 11px; } .grid { stroke: var(--line); } .marks line { stroke: var(--a); stroke-width: 1.5; opacity: .6; }
 .marks circle { fill: var(--a); }
 .marks .best line { stroke: var(--best); opacity: 1; } .marks .best circle { fill: var(--best); }
 .m0 { fill: var(--m0); } .m1 { fill: var(--m1); } .m2 { fill: var(--m2); } .m3 { fill: var(--m3); } .m4 { fill: var(--m4); }
+.m5 { fill: var(--m5); }
 .full { stroke: currentColor; } .usable { stroke: currentColor; stroke-dasharray: 4 3; }
 .roof { fill: none; stroke: currentColor; stroke-width: 1.5; } .roof.low { stroke-dasharray: 5 4; opacity: .7; }
 .kernel { fill: var(--m0); opacity: .6; } .kernel.backward { fill: var(--m1); } .kernel.optimizer { fill: var(--m2); }
 .roofs > div { display: none; } .roofs > div.on { display: block; }
 select { font: inherit; padding: .2rem; } code { font: .875em ui-monospace, monospace; overflow-wrap: anywhere; }
-@media print { :root { color-scheme: light; } body { margin: 0; max-width: none; font-size: 10pt; } select { border: 0; }
-  h2 { break-after: avoid; } svg { break-inside: avoid; } }
+@page { size: A4 landscape; margin: 10mm; }
+@media print { :root { color-scheme: light; } body { margin: 0; padding: 0; max-width: none; font-size: 9pt; }
+  select { border: 0; } nav { display: none; } .scroll { overflow: visible; } #chips { font-size: 7pt; }
+  #chips td, #chips th { padding-right: .3rem; min-width: 0; } .card { border: 1px solid var(--line); }
+  h2 { break-after: avoid; } svg, tr, .card { break-inside: avoid; } }
 @media (max-width: 40rem) { body { padding: 0 .6rem; } th, td { padding-right: .5rem; font-size: .9rem; } }
 """
 _SCRIPT = """
@@ -84,41 +96,28 @@ def as_html(made: Plan) -> str:
         f"<p>{escape(sizes)}, {escape(load.dtype)}; prices {escape(made.ownership)}; by torch-pjrt {__version__}. "
         f"{short(work.parameters)} parameters, {short(work.flops, 'flop')} of products and {short(work.bytes, 'B')} of memory "
         f"traffic in a step of {short(work.units)} {escape(work.unit)}s.</p>",
-        f"<p>{_verdict(made)}</p>",
-        '<h2 id="t">Chips</h2><p class="note">Each figure is the middle of a range; the range is below it. '
-        "Where ranges overlap there is no rank. Each row uses as few chips as do; speeds are those of all its chips.</p>",
+        '<nav aria-label="sections"><a href="#chips">Chips</a><a href="#plots">Plots</a><a href="#assumed">Assumptions</a>'
+        '<a href="#facts">Facts and sources</a></nav>',
+        page_choice.answer(made),
+        '<h2>Chips</h2><p class="note">Each figure is the middle of a range; the range is below it. '
+        "Where ranges overlap there is no rank. Each row uses as few chips as hold the work, and its speed is that of all of "
+        "them: to compare equal numbers, give --count. Press a heading to sort.</p>",
         _table(made),
-        "<h2>Cost against time</h2>",
+        page_choice.moving(made),
+        page_choice.owning(made),
+        '<div class="plots" id="plots"><div><h2>Cost against time</h2>',
         plots.cost_against_time(made),
-        "<h2>Memory</h2>",
+        "</div><div><h2>Memory</h2>",
         plots.memory_bars(made),
-        "<h2>Roofline</h2>",
+        "</div></div><h2>Roofline</h2>",
         _roofs(made),
+        page_choice.attention(made),
         _migration(made),
         _assumptions(made),
         _sources(made),
         f"</main><script>{_SCRIPT}</script></body></html>\n",
     ]
     return "".join(parts)
-
-
-def _verdict(made: Plan) -> str:
-    titles = {r.chip.name: r.chip.title for r in made.rows}
-    out = []
-    for word, best, near in (
-        ("Cheapest", made.cheapest, made.near_cheapest),
-        ("Fastest", made.fastest, made.near_fastest),
-    ):
-        if not best:
-            out.append(f"{word}: none could be found.")
-        elif near:
-            others = ", ".join(escape(titles[n]) for n in near)
-            out.append(
-                f"{word} at the middle of its range: <b>{escape(titles[best])}</b>; within the error bar: {others}."
-            )
-        else:
-            out.append(f"{word}: <b>{escape(titles[best])}</b>.")
-    return "<br>".join(out)
 
 
 def _cell(value: Range | None, form: Any) -> str:
@@ -134,21 +133,21 @@ def _table(made: Plan) -> str:
     unit = made.work.unit
     run = made.work.workload.quantity is not None
     numeric = [
-        "memory",
         "step",
         f"{unit}s/s",
         f"$ for 1M {unit}s",
         "as allocated",
         *(["run", "run takes"] if run else []),
     ]
-    heads = [("chip", ""), ("chips", "n"), ("layout", ""), *((h, "n") for h in numeric), (f"J/{unit}", "n")]
-    heads += [("limited by", ""), ("compiles", "")]
-    top = "".join(
-        f'<th scope="col"{" class=n" if kind else ""}><button type="button">{escape(name)}</button></th>'
-        for name, kind in heads
-    )
-    rows = "".join(_line(r, run) for r in made.rows)
-    return f'<div class="scroll"><table id="chips"><thead><tr>{top}</tr></thead><tbody>{rows}</tbody></table></div>'
+    heads = [("chip", ""), ("chips", "n"), *((h, "n") for h in numeric), ("memory", "n"), ("layout", "")]
+    heads += [(f"J/{unit}", "n"), ("limited by", ""), ("compiles", "")]
+    buttons = [(f'<button type="button">{escape(name)}</button>', kind) for name, kind in heads]
+    rows = sorted(made.rows, key=lambda r: (r.step is None, r.cost is None, r.cost.mid if r.cost else 0.0))
+    made_table = page_choice.table("Chips compared", buttons, [_line(r, run) for r in rows], "chips")
+    cost = heads.index((f"$ for 1M {unit}s", "n"))
+    marked = made_table.split('<th scope="col"')
+    marked[cost + 1] = ' aria-sort="ascending"' + marked[cost + 1]
+    return '<th scope="col"'.join(marked)
 
 
 def _line(r: Estimate, run: bool) -> str:
@@ -160,18 +159,18 @@ def _line(r: Estimate, run: bool) -> str:
     share = r.memory.total / r.memory.capacity if r.memory is not None and known else 0.0
     used = f'<td class="n" data-value="{share:.4f}">{share:,.0%}</td>' if known else '<td class="n" data-value=""></td>'
     if r.layout is None or r.step is None:
-        blanks = '<td class="n" data-value=""></td>' * (7 if run else 5)
+        blank = '<td class="n" data-value=""></td>'
         return (
-            f'<tr class="no">{name}<td class="n" data-value=""></td><td class="l">{escape(r.reason)}</td>{used}{blanks}'
+            f'<tr class="no">{name}{blank * (7 if run else 5)}{used}<td class="l">{escape(r.reason)}</td>{blank}'
             f"<td>memory size</td><td>{escape(r.compiles)}</td></tr>"
         )
     late = f'<span class="range">{escape(r.reason)}</span>' if r.reason else ""
     runs = _cell(r.run_cost, money) + _cell(r.run_seconds, seconds) if run else ""
     return (
-        f'<tr>{name}<td class="n">{r.layout.chips}</td><td class="l">{escape(r.layout.text)}{late}</td>{used}'
-        f"{_cell(r.step, seconds)}{_cell(r.rate, short)}{_cell(r.cost, money)}{_cell(r.cost_allocated, money)}{runs}"
+        f'<tr>{name}<td class="n">{r.layout.chips}</td>{_cell(r.step, seconds)}{_cell(r.rate, short)}{_cell(r.cost, money)}'
+        f'{_cell(r.cost_allocated, money)}{runs}{used}<td class="l">{escape(r.layout.text)}{late}</td>'
         f'{_cell(r.energy, short)}<td>{escape(r.limit)}<span class="range">{escape(r.method)}</span></td>'
-        f"<td>{escape(r.compiles)}</td></tr>"
+        f'<td class="w">{escape(r.compiles)}</td></tr>'
     )
 
 
@@ -206,25 +205,26 @@ def _migration(made: Plan) -> str:
         ", ".join(f"{n} that {s.replace('-', ' ')}" if s != "style" else f"{n} of style" for s, n in counts.items())
         or "none"
     )
-    rows = "".join(
+    rows = [
         f"<tr><td><code>{escape(str(one.path))}:{one.line}</code></td><td>{one.rule.id}</td><td>{escape(one.what)}</td></tr>"
         for one in made.findings[:50]
-    )
-    table = f'<div class="scroll"><table><tbody>{rows}</tbody></table></div>' if rows else ""
+    ]
+    table = page_choice.table("Findings", [("where", ""), ("rule", ""), ("what", "")], rows) if rows else ""
     return f"<h2>What ties the program to one chip</h2><p>Findings in {escape(made.findings_of)}: {words}.</p>{table}"
 
 
 def _assumptions(made: Plan) -> str:
-    rows = "".join(
-        f"<tr><td><code>{escape(a.name)}</code></td><td>{escape(a.text)}</td><td>{escape(a.meaning)}</td>"
+    rows = [
+        f'<tr><th scope="row"><code>{escape(a.name)}</code></th><td>{escape(a.text)}</td><td>{escape(a.meaning)}</td>'
         f"<td>{escape(a.basis)}</td></tr>"
         for a in made.assumed.rows.values()
-    )
+    ]
     notes = "".join(f"<li>{escape(n)}</li>" for n in (*made.work.notes, *made.notes))
     return (
-        "<h2>Assumptions</h2><p>Each can be given anew with <code>--assume NAME=LOW..HIGH</code>.</p>"
-        '<div class="scroll"><table><thead><tr><th>name</th><th>low..high</th><th>meaning</th><th>basis</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div><ul>{notes}</ul>"
+        '<h2 id="assumed">Assumptions</h2><p>Each can be given anew with <code>--assume NAME=LOW..HIGH</code>. The first of '
+        "two figures is the pessimistic end.</p>"
+        + page_choice.table("Assumptions", [(h, "") for h in ("name", "range", "meaning", "basis")], rows)
+        + (f"<ul>{notes}</ul>" if notes else "")
     )
 
 
@@ -237,7 +237,9 @@ def _sources(made: Plan) -> str:
         for name in names:
             fact = r.chip.fact(name)
             used.add(fact.source)
-            mark = f' <a href="#s-{fact.source}">{fact.source}</a> {escape(fact.date)}' if fact.source else ""
+            known = fact.source in sources()
+            link = f'<a href="#s-{fact.source}">{fact.source}</a>' if known else escape(fact.source)
+            mark = f" {link} {escape(fact.date)}" if fact.source else ""
             note = f'<span class="range">{escape(fact.note)}</span>' if fact.note else ""
             cells += f"<td>{escape(fact.text)}{mark}{note}</td>"
         price = r.price
@@ -260,8 +262,9 @@ def _sources(made: Plan) -> str:
         for key, row in sources().items()
         if key in used
     )
-    head = "".join(f"<th>{n}</th>" for n in ("chip", *names, f"price, {made.ownership}"))
+    heads = [(n, "") for n in ("chip", *names, f"price, {made.ownership}")]
     return (
-        f'<h2>Facts and sources</h2><div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody>'
-        f"</table></div><ul>{listed}</ul>"
+        '<h2 id="facts">Facts and sources</h2>'
+        + page_choice.table("Facts of the chips", heads, rows)
+        + f"<ul>{listed}</ul>"
     )

@@ -100,12 +100,14 @@ def memory_bars(made: Plan) -> str:
     rows = [r for r in made.rows if r.memory and r.memory.capacity]
     step, top = 22, 34
     height = top + step * len(rows) + 24
-    widest = max([1.0, *(min(1.6, r.memory.total / r.memory.capacity) for r in rows if r.memory)])
+    widest = max([1.0, *(min(1.3, r.memory.total / r.memory.capacity) for r in rows if r.memory)])
     scale = (W - 150 - 170) / widest
     out = []
-    for i, name in enumerate(PARTS):
-        out.append(f'<rect class="m{i}" x="{150 + i * 92}" y="6" width="12" height="12"/>')
-        out.append(f'<text x="{166 + i * 92}" y="16">{name if name != "states" else "optimizer"}</text>')
+    shown = [i for i, name in enumerate(PARTS) if any(getattr(r.memory, name) for r in rows)]
+    for k, i in enumerate(shown):
+        name = PARTS[i]
+        out.append(f'<rect class="m{i}" x="{150 + k * 92}" y="6" width="12" height="12"/>')
+        out.append(f'<text x="{166 + k * 92}" y="16">{name if name != "states" else "optimizer"}</text>')
     for k, r in enumerate(rows):
         assert r.memory is not None
         y, at = top + k * step, 150.0
@@ -120,8 +122,8 @@ def memory_bars(made: Plan) -> str:
             )
             at += width
         over = "" if r.memory.fits else " (too large)"
-        shown = f"{r.memory.total / 1e9:,.0f} of {r.memory.capacity / 1e9:,.0f} GB{over}"
-        out.append(f'<text class="small" x="{max(at, 150 + scale) + 5:.1f}" y="{y + 12}">{shown}</text>')
+        text = f"{r.memory.total / 1e9:,.0f} of {r.memory.capacity / 1e9:,.0f} GB{over}"
+        out.append(f'<text class="small" x="{max(at, 150 + scale) + 5:.1f}" y="{y + 12}">{text}</text>')
     for share, kind in ((1.0, "full"), (made.assumed.low("memory"), "usable")):
         x = 150 + share * scale
         out.append(f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{top - 6}" y2="{height - 22}"/>')

@@ -7,7 +7,9 @@ tensors of. capture.py makes it. Its executables go when it goes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,9 +22,10 @@ from torch_pjrt.dispatch.fused import Recorder, holders, recorder
 from torch_pjrt.dispatch.launch import Plans, Policy
 from torch_pjrt.dispatch.lines import Line
 from torch_pjrt.pjrt.compiler import Executable
-from torch_pjrt.program.program import Spec, Template
+from torch_pjrt.program.program import OutSpec, Spec, Template, out_spec
+from torch_pjrt.tensor.layout import aval_of, found
 from torch_pjrt.tensor.random import default_state, take
-from torch_pjrt.tensor.storage import READY, Cell, Value, aval_of_tensor, cell_of, new_storage, tensor_over
+from torch_pjrt.tensor.storage import READY, Cell, Value, cell_of, make_tensor, new_storage, tensor_over
 
 Place = tuple[tuple[int, ...], tuple[int, ...], int, torch.dtype]
 Signature = tuple[Any, ...]
@@ -39,6 +42,7 @@ class Output:
     input: int = -1  # the argument whose storage it shares
     value: int = -1  # the number of the Program's value
     state: int = -1  # the step before which the generator's state is wanted
+    whole: OutSpec | None = None  # the value fills a storage that no other result shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,7 @@ class Captured:
     policy: Policy = field(default_factory=Policy)
     tuning: Tuning | None = None
     plans: Plans = field(default_factory=Plans)
+    compiling: Callable[[], AbstractContextManager[object]] = nullcontext  # around a run that makes a plan
     written: list[int] = field(init=False)  # inputs whose storage is written
     specs: list[Spec] = field(init=False)  # of every value
 
@@ -77,6 +82,13 @@ class Captured:
         position = {argument: i for i, argument in enumerate(self.tensor_args)}
         self.written = [position[a] for a, _ in self.writes]
         self.specs = [*self.in_specs, *(o.spec for template, _ in self.steps for o in template.outs)]
+        users = Counter([o.value for o in self.outputs] + [number for _, number in self.writes])
+        for output in self.outputs:
+            if output.place is not None and users[output.value] == 1:
+                size, stride, offset, dtype = output.place
+                whole = out_spec(size, stride, dtype)
+                if offset == 0 and whole.stride == stride and whole.spec is self.specs[output.value]:
+                    output.whole = whole
 
     def __call__(self, args: Sequence[Any], cells: list[Cell] | None = None) -> list[Any]:
         """Run on real arguments with the signature that was captured. cells: of the tensor arguments, where they are known."""
@@ -128,16 +140,19 @@ class Captured:
         policy = self.policy if self.tuning is None else self.tuning.next(self.policy)
         key = (policy, launch.precision(), reusable)
         plan = self.plans.get(key)
-        if plan is None:
+        counters.flushes["compiled call"] += 1
+        arrays += [None] * len(self.live)
+        if plan is not None:
+            engine.checks += launch.run(key, plan, arrays, numbers, self.lines, self.plans)
+        else:
             dead = [False] * len(self.in_specs)
             for i in reusable:
                 dead[i] = True
-            plan = launch.plan_for(
-                key, lambda: self.steps, self.in_specs, self.live, dead, self.lines, self.plans, policy
-            )
-        counters.flushes["compiled call"] += 1
-        arrays += [None] * len(self.live)
-        engine.checks += launch.run(key, plan, arrays, numbers, self.lines, self.plans)
+            with self.compiling():
+                plan = launch.plan_for(
+                    key, lambda: self.steps, self.in_specs, self.live, dead, self.lines, self.plans, policy
+                )
+                engine.checks += launch.run(key, plan, arrays, numbers, self.lines, self.plans)
         if self.tuning is not None:
             self.tuning.ran(policy, len(plan.launches))
 
@@ -164,6 +179,9 @@ class Captured:
             if output.place is None:
                 out.append(output.constant)
                 continue
+            if output.whole is not None:
+                out.append(make_tensor(output.whole, value_of(output.value)))
+                continue
             size, stride, offset, dtype = output.place
             if output.input >= 0:
                 storage = args[output.input].untyped_storage()
@@ -184,15 +202,21 @@ def bind(args: Sequence[Any]) -> tuple[Signature, list[Cell]]:
     key: list[Any] = []
     cells: list[Cell] = []
     for arg in args:
-        if isinstance(arg, torch.Tensor):
+        if not isinstance(arg, torch.Tensor):
+            key.append((type(arg), arg))
+            continue
+        try:
+            cell = arg.untyped_storage()._pjrt  # type: ignore[attr-defined]
+        except AttributeError:
             if arg.device.type == "cpu":
                 key.append(None)
                 continue
-            _, aval, starts = aval_of_tensor(arg)
-            cells.append(cell_of(arg))
-            key.append(aval)
-            if starts:
-                key.append(starts)
-        else:
-            key.append((type(arg), arg))
+            cell = cell_of(arg)
+        place = (cell.value.spec, arg.shape, arg.stride(), arg.storage_offset(), arg.dtype)
+        known = found.get(place)
+        aval, starts = aval_of(*place) if known is None else known
+        cells.append(cell)
+        key.append(aval)
+        if starts:
+            key.append(starts)
     return tuple(key), cells

@@ -5,9 +5,11 @@ Owns the captures of one graph, how many of them are kept, and what happens to a
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import warnings
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -78,18 +80,14 @@ class CompiledGraph:
                     return self._interpret(given, env)
             elif len(self.captures) > 1:
                 self.captures.move_to_end(key)
-            if captured.plans:
-                return captured(args, cells)
-            with self.observed.compiling():
-                results = captured(args, cells)
-            artifacts.record(captured)
-            return results
+            return captured(args, cells)
 
     def _capture(self, key: Signature, args: Sequence[Any], env: Env) -> Captured:
         """Record the graph for arguments that lie as these do; the longest unused capture makes room."""
         steps = Steps()
         with self.observed.compiling():
             captured = capture(lambda *stand_ins: self._record(steps, stand_ins, env), args, steps)
+        captured.compiling = functools.partial(self._compiling, key)
         captured.policy = self.options.policy
         captured.tuning = Tuning() if self.options.tune else None
         limit = self.options.compiled_sizes or settings.compiled_sizes
@@ -99,6 +97,13 @@ class CompiledGraph:
         self.captures[key] = captured
         self._note(args)
         return captured
+
+    @contextlib.contextmanager
+    def _compiling(self, key: Signature) -> Iterator[None]:
+        """Around a run that compiles: who looks is shown it, and torch can save it."""
+        with self.observed.compiling():
+            yield
+        artifacts.record(self.captures[key])
 
     def _note(self, args: Sequence[Any]) -> None:
         known = dict(zip(self.split.placeholders, self.names, strict=True))

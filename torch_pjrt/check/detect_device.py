@@ -44,6 +44,7 @@ _TAKES_DEVICE = {
 _DEVICE_METHODS = frozenset({"to", "to_empty", "move_to", "pin_memory"})
 # Packages of other libraries that come for CUDA and for the CPU: "onnxruntime-gpu".
 _VENDOR_NAME = re.compile(r"[a-z]-?(gpu|cu\d\d+|cuda)\b")
+_NVIDIA = re.compile(r"cudnn|nvlink|nvml|nvidia|nccl", re.I)
 _PREDICATE = re.compile(r"^_*(is|has|have|check|require|supports?|can|use)_?.*(cuda|gpu|nccl|nvidia|cudnn)", re.I)
 _OUTPUT = frozenset(
     "print info debug warning warn error critical log exception write format raise_error fail join append "
@@ -161,6 +162,8 @@ def _keyword_rule(source: Source, parent: ast.keyword) -> str | None:
     if parent.arg == "default":
         flags = [str(constant(one)) for one in call.args]
         return "PJ102" if any(_DEVICE_WORD.search(flag.lstrip("-")) for flag in flags) else None
+    if name == "torch.random.fork_rng":
+        return None  # what is not there is not forked
     if parent.arg == "pin_memory_device":
         return None  # detect_runtime.py has it
     if parent.arg == "device_types" and (name or "").startswith("torch.library."):
@@ -269,6 +272,8 @@ def cuda_name(source: Source, node: ast.Attribute | ast.Name) -> Iterator[Hit]:
         return
     if rule in ("PJ304", "PJ308") and not _is_set(source, node):
         return
+    if rule in ("PJ201", "PJ202") and isinstance(parent, ast.Subscript | ast.Dict):
+        return  # the class as a key
     severity = None if source.guards.cuda_only(node) else quiet_severity(name)
     yield Hit(node, rule, name, severity)
 
@@ -329,7 +334,7 @@ def _names_cuda(source: Source, statement: ast.AST) -> bool:
     nodes = [one for one in ast.walk(statement) if isinstance(one, ast.Attribute | ast.Name)]
     modules = ("torch.cuda.", "torch.backends.cuda.", "torch.backends.cudnn.")
     cuda = any((source.name(one) or "").startswith(modules) for one in nodes)
-    cuda = cuda or any("cudnn" in call_name(one) for one in nodes if isinstance(statement, ast.Expr))
+    cuda = cuda or any(_NVIDIA.search(call_name(one)) for one in nodes if isinstance(statement, ast.Expr))
     return cuda and not any(isinstance(one, ast.Constant) and device_text(one) for one in ast.walk(statement))
 
 

@@ -151,9 +151,9 @@ class Guards:
         sign = -1 if isinstance(op, ast.NotEq | ast.NotIn | ast.IsNot) else 1
         for one, other in ((left, right), (right, left)):
             value = getattr(one, "value", None) if isinstance(one, ast.Constant) else None
-            if isinstance(value, str) and re.fullmatch(r"cuda(:\d+)?", value):
+            if isinstance(value, str) and re.fullmatch(r"cuda(:\d+)?|nccl", value):
                 return sign if isinstance(op, ast.Eq | ast.NotEq | ast.In | ast.NotIn | ast.Is | ast.IsNot) else 0
-            if isinstance(one, ast.Attribute) and one.attr == "CUDA":  # a member of an enum
+            if isinstance(one, ast.Attribute) and one.attr in ("CUDA", "NCCL"):  # a member of an enum
                 return sign if isinstance(op, ast.Eq | ast.NotEq | ast.Is | ast.IsNot) else 0
             if isinstance(op, ast.Eq) and isinstance(one, ast.Constant) and self.names.of(other) in CUDA_TESTS:
                 return 1 if one.value is True else 0

@@ -9,6 +9,10 @@ def requirements(device):
     return "onnxruntime-gpu" if device.type == "cuda" else "onnxruntime"  # quiet: PJ106
 
 
+def check_nvlink_connectivity():
+    pass
+
+
 def make_cudnn_deterministic():
     pass
 
@@ -28,3 +32,10 @@ def has_bnb_layers(model):
     import bitsandbytes as bnb  # quiet: PJ601
 
     return any(isinstance(one, bnb.nn.Linear4bit) for one in model.modules())
+
+
+if torch.cuda.is_available() and torch.distributed.is_initialized():  # quiet: PJ105
+    check_nvlink_connectivity()
+
+HOOKS = {torch.cuda.amp.GradScaler: None}  # quiet: PJ202
+HOOKS[torch.cuda.amp.GradScaler] = print

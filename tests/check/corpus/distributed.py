@@ -13,7 +13,7 @@ def main():
     model = DDP(torch.nn.Linear(2, 2).cuda(rank), device_ids=[rank])  # expect: PJ101, PJ502
     mesh = init_device_mesh("cuda", (2,))  # expect: PJ505
     if dist.get_backend() == "nccl":  # expect: PJ504
-        dist.barrier(device_ids=[rank])  # expect: PJ502
+        dist.barrier(device_ids=[rank])  # expect: PJ502/silently-changes
     return model, mesh
 
 

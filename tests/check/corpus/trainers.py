@@ -25,5 +25,5 @@ def report(prof: profile, column: str = "self_cuda_time_total"):  # expect: PJ40
 def stage(x, backend, use_pin_memory):
     if backend != dist.Backend.NCCL:  # expect: PJ504
         return x.pin_memory()  # expect: PJ406
-    dist.init_process_group(backend=dist.Backend.NCCL)  # expect: PJ501
+    dist.init_process_group(backend=dist.Backend.NCCL)  # expect: PJ501/silently-changes
     return x.pin_memory() if use_pin_memory else x  # quiet: PJ406

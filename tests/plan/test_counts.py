@@ -162,6 +162,22 @@ def test_attention_is_one_kernel_and_may_skip_half() -> None:
     assert groups[0].bytes < 2 * 2 * 4 * 64 * 64  # no scores
 
 
+@pytest.mark.parametrize(
+    ("length", "dtype", "causal"),
+    [(256, torch.float32, False), (512, torch.float32, True), (512, torch.bfloat16, True)],
+)
+def test_traffic_of_attention_against_the_compiler(length: int, dtype: torch.dtype, causal: bool) -> None:
+    """XLA writes attention's scores: so does the plan's default. A flash kernel's traffic is far from what XLA counts."""
+    q = meta(2, 4, length, 64, dtype=dtype)
+    recorded = trace(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal), [q, q, q])
+    function, args = whole(recorded)
+    with jax.enable_x64(True):
+        costs = jax.jit(function).lower(*args).compile().cost_analysis()
+    written = traffic(graph.of_traced(recorded, fused_attention=False)) / costs["bytes accessed"]
+    fused = traffic(graph.of_traced(recorded, fused_attention=True)) / costs["bytes accessed"]
+    assert 0.6 < written < 1.2 and fused < 0.15
+
+
 def test_training_is_three_forwards() -> None:
     model = torch.nn.Sequential(
         torch.nn.Linear(32, 64, device="meta"), torch.nn.ReLU(), torch.nn.Linear(64, 8, device="meta")

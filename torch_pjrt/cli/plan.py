@@ -125,7 +125,7 @@ def plan(**options: Any) -> None:
     or for an error of this program.
 
     \b
-        torch-pjrt plan --model llama3-8b --workload train --batch 64 --sequence 8192 --recompute --tokens 1e12
+        torch-pjrt plan --model llama3-8b --workload train --batch 64 --sequence 8192 --tokens 1e12
         torch-pjrt plan --model config.json --workload decode --batch 32 --sequence 4096 --latency 50ms
         torch-pjrt plan --model my.package:make --chips h100,tpu-v6e,trn2 --html report.html
         torch-pjrt plan --model gpt2 --batch 32 --emit skypilot --run "python train.py" -o job.yaml

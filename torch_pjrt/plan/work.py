@@ -120,16 +120,16 @@ class Reading:
     unknown_loops: bool
 
 
-def of(subject: Subject, workload: Workload, *, fused_attention: bool = False) -> Work:
+def of(subject: Subject, workload: Workload, *, fused_attention: bool = False, both: bool = True) -> Work:
     """Record the model and count. Raises ModelError with what stood in the way.
 
     fused_attention: attention's scores never reach memory, as with a flash kernel; `other` of the result has them the other
-    way.
+    way, unless not both are asked for.
     """
     begin = time.perf_counter()
     programs = _record(subject, workload)
     work = _count(subject, workload, programs, fused_attention)
-    if any(graph.ATTENTION in template.row.name for template, _ in programs.whole.program.steps):
+    if both and any(graph.ATTENTION in template.row.name for template, _ in programs.whole.program.steps):
         work.other = _count(subject, workload, programs, not fused_attention)
         work.other.other = work
     work.seconds = time.perf_counter() - begin

@@ -29,3 +29,22 @@ def test_empty_outputs_are_laid_out_as_on_the_cpu(name: str) -> None:
         op(operand.to(device), **targets)
         found.append([(t.shape, t.stride()) for t in targets.values()])
     assert found[0] == found[1]
+
+
+FACTORIES: dict[str, Any] = {
+    "linspace": lambda out: torch.linspace(50, 1, 50, out=out),
+    "logspace": lambda out: torch.logspace(0, 2.5, 6, out=out),
+    "arange": lambda out: torch.arange(0, 7, 3, out=out),
+    "eye": lambda out: torch.eye(3, out=out),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64], ids=str)
+@pytest.mark.parametrize("name", FACTORIES)
+def test_factories_compute_in_the_dtype_of_the_output(name: str, dtype: torch.dtype) -> None:
+    found = []
+    for device in ("cpu", "pjrt"):
+        target = torch.empty(0, dtype=dtype, device=device)
+        FACTORIES[name](target)
+        found.append(target.cpu())
+    assert torch.allclose(*found, rtol=1e-15)

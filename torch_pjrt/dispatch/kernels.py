@@ -179,9 +179,15 @@ def out_variant(op: OpOverload, kernel: RowKernel) -> Kernel:
     names = [schema.arguments[i].name for i in schema.writes]
     step = kernel.step
     accepted: set[tuple[int, tuple[torch.dtype, ...]]] = set()
+    # factories have a dtype, and their out= overloads that of the output instead
+    typed = any(a.name == "dtype" for a in schema_of(kernel.op).arguments) and all(
+        a.name != "dtype" for a in schema.arguments
+    )
 
     def run(*args: Any, **kwargs: Any) -> Any:
         targets = [kwargs.pop(n) for n in names]
+        if typed:
+            kwargs["dtype"] = targets[0].dtype
         for target in targets:
             refuse_shared(op._schema.name, target, (*args, *kwargs.values()))
         template, outs = step(args, kwargs)

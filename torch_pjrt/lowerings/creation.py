@@ -129,7 +129,9 @@ def _evenly(start: Array, end: Array, steps: int, dtype: np.dtype, work: np.dtyp
         start, end = (as_dtype(as_dtype(x, dtype), work) for x in (start, end))
     start, end = (broadcast_to(as_dtype(x, work), (steps,)) for x in (start, end))
     index = iota((steps,), 0, np.int32)
-    step = lax.div(lax.sub(end, start), lax.full_like(start, max(steps - 1, 1)))
+    # XLA would multiply by the rounded inverse of a constant, which misses integers: -49 * (1 / 49) > -1
+    intervals = lax.optimization_barrier(lax.full_like(start, max(steps - 1, 1)))
+    step = lax.div(lax.sub(end, start), intervals)
     back = lax.sub(lax.full_like(index, steps - 1), index)
     low = lax.add(start, lax.mul(step, as_dtype(index, work)))
     high = lax.sub(end, lax.mul(step, as_dtype(back, work)))

@@ -8,10 +8,26 @@ from __future__ import annotations
 
 __all__ = ["Finding", "Rule", "RULES", "Severity", "Source", "check_paths", "check_text", "examine"]
 
-from . import detect_device, detect_distributed, detect_libraries, detect_program, detect_runtime, detect_vendors
+from . import (
+    detect_device,
+    detect_distributed,
+    detect_gates,
+    detect_libraries,
+    detect_program,
+    detect_runtime,
+    detect_vendors,
+)
 from .files import check_paths, check_text
 from .findings import Finding, Rule, Severity
 from .rules import RULES
 from .source import Source, examine
 
-_DETECTORS = (detect_device, detect_distributed, detect_libraries, detect_program, detect_runtime, detect_vendors)
+_DETECTORS = (
+    detect_device,
+    detect_distributed,
+    detect_gates,
+    detect_libraries,
+    detect_program,
+    detect_runtime,
+    detect_vendors,
+)

@@ -363,3 +363,22 @@ def geqrf(self: Tensor) -> tuple[Tensor, Tensor]:
 def like_first(first: Tensor, *args: Any) -> Tensor:
     """Like the first operand, row-major."""
     return first.new_empty(first.shape)
+
+
+def _laid_out_as_add(op: Any) -> Any:
+    """torch's meta kernel, but for strides: it orders the dims of a broadcast result unlike TensorIterator, as add does."""
+
+    def kernel(self: Tensor, other: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        layout = torch.ops.aten.add.Tensor(self, other)
+        dtype = op(self, other, *args, **kwargs).dtype
+        return torch.empty_strided(layout.shape, layout.stride(), dtype=dtype, device="meta")
+
+    return kernel
+
+
+for _name in (
+    *("logical_and.default", "logical_or.default", "logical_xor.default", "logaddexp.default", "logaddexp2.default"),
+    *("heaviside.default", "copysign.Tensor", "floor_divide.default", "div.Tensor_mode"),
+):
+    _packet, _overload = _name.split(".")
+    meta_override(f"aten::{_name}")(_laid_out_as_add(getattr(getattr(torch.ops.aten, _packet), _overload)))

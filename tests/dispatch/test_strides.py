@@ -1,0 +1,38 @@
+"""Results are laid out as CPU torch lays them out, also where torch's own meta kernels say otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "logical_and": torch.logical_and,
+    "logical_xor": torch.logical_xor,
+    "logaddexp": torch.logaddexp,
+    "logaddexp2": torch.logaddexp2,
+    "heaviside": torch.heaviside,
+    "copysign": torch.copysign,
+    "floor_divide": torch.floor_divide,
+    "div": lambda x, y: torch.div(x, y, rounding_mode="floor"),
+}
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_broadcast_results_of_transposed_operands(name: str) -> None:
+    x, y = (torch.arange(1.0, 31).reshape(shape).permute(2, 1, 0) for shape in ((5, 1, 6), (5, 6, 1)))
+    want = BINARY[name](x, y)
+    assert want.stride() == (6, 1, 36)
+    got = BINARY[name](x.to("pjrt"), y.to("pjrt"))
+    assert got.stride() == want.stride()
+    torch.testing.assert_close(got.cpu(), want)
+
+
+def test_fourier_transforms() -> None:
+    x = torch.arange(60.0).reshape(3, 4, 5).sin()
+    for transform in (torch.fft.rfftn, torch.fft.fft2, lambda y: torch.fft.hfft2(y, dim=(0, -1))):
+        want, got = transform(x), transform(x.to("pjrt"))
+        assert got.stride() == want.stride()
+        torch.testing.assert_close(got.cpu(), want)

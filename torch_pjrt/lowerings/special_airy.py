@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from jax import lax
 
-from torch_pjrt.lowerings.arrays import Array, constant
+from torch_pjrt.lowerings.arrays import Array, as_dtype, constant
 from torch_pjrt.ops.registry import Promote, row
 
 # Ai(x) = exp(-zeta) / (2 sqrt(pi) x^(1/4)) D(1 / zeta) from HIGH on.
@@ -93,7 +93,9 @@ def airy_ai(x: Array) -> Array:
     inverse = lax.div(constant(1, zeta), zeta)
     square = lax.mul(inverse, inverse)
     least = 2 / 3 * (-LOW) ** 1.5
-    phase = lax.sub(zeta, constant(math.pi / 4, zeta))
+    turns = _zeta(as_dtype(low, np.float64))  # many of them: in float32 their rounding would be that of the result
+    turns = lax.rem(lax.sub(turns, constant(math.pi / 4, turns)), constant(2 * math.pi, turns))
+    phase = as_dtype(turns, x.dtype)
     cosine = lax.mul(lax.cos(phase), _chebyshev(square, 0, least**-2, _COSINE))
     sine = lax.mul(lax.sin(phase), lax.mul(inverse, _chebyshev(square, 0, least**-2, _SINE)))
     left = lax.div(lax.add(cosine, sine), lax.mul(lax.sqrt(lax.sqrt(low)), constant(math.sqrt(math.pi), x)))

@@ -6,13 +6,10 @@ An entry is (test, op, dtype, mode) -> reason; "*" matches anything. The tests m
 from __future__ import annotations
 
 COMPLEX32 = "the device has no complex32, because XLA has none"
-STATISTICS = "saved mean and rstd are float32, as torch's meta kernels say; only its CPU kernels give the narrow dtype"
 SPARSE = "results and operands in sparse layouts are not kept on the device; a clear error says so"
 
 KNOWN_FAILURES: dict[tuple[str, str, str, str], str] = {
     ("*", "chalf", "*", "*"): COMPLEX32,
-    ("*", "to_sparse", "*", "*"): SPARSE,
-    ("*", "sparse.sampled_addmm", "*", "*"): SPARSE,
     ("*", "sparse.mm.reduce", "*", "*"): SPARSE,
     ("out", "nn.functional.linear", "float32", "*"): "of a vector: CPU torch replaces the strides of a strided output",
     (
@@ -22,12 +19,6 @@ KNOWN_FAILURES: dict[tuple[str, str, str, str], str] = {
         "*",
     ): "CPU torch refuses an empty output here; the device gives it its size",
     ("out", "linalg.eig", "float32", "*"): "an empty output for eigenvectors is stored by rows, not by columns",
-    **{
-        (test, op, dtype, "fused"): STATISTICS
-        for op in ("native_layer_norm", "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update")
-        for test in ("forward", "views")
-        for dtype in ("bfloat16", "float16")
-    },
 }
 
 

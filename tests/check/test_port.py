@@ -160,6 +160,28 @@ def test_a_gate_is_not_opened_for_what_only_cuda_can_do() -> None:
     )
 
 
+def test_a_branch_that_names_cuda_stays_as_it_is() -> None:
+    for test in (
+        'device.type == "cuda"',
+        'str(device).startswith("cuda:")',
+        "kind == Kind.CUDA",
+        'not device == "cuda"',
+    ):
+        body = "pass\nelse:\n    torch.cuda.synchronize()\n" if test.startswith("not") else "torch.cuda.synchronize()\n"
+        assert change(f"import torch\nif {test}:\n    {body}") == "", test
+
+
+def test_a_gate_is_opened_over_a_branch_that_names_cuda() -> None:
+    inner = "    if device == 'cuda':\n        torch.cuda.synchronize()\n"
+    text = f"import torch\nif torch.cuda.is_available():\n    device = 'cuda'\n{inner}"
+    assert change(text).splitlines() == [
+        "-if torch.cuda.is_available():",
+        "-    device = 'cuda'",
+        "+if torch.accelerator.is_available():",
+        "+    device = torch.accelerator.current_accelerator().type",
+    ]
+
+
 def test_a_gate_with_a_vendor_import_is_not_opened() -> None:
     assert change("import torch\nif torch.cuda.is_available():\n    import flash_attn\n") == ""
 

@@ -40,6 +40,13 @@ class Guards:
         """Whether it is only reached with CUDA. A file, class or table entry that is named for CUDA is for it."""
         return self.for_cuda or any(self._branch(inner, at) for inner, at in self._path(node))
 
+    def named_cuda(self, node: ast.AST) -> bool:
+        """Whether a test that names CUDA leads to it (`device.type == "cuda"`), not one that asks whether it is there."""
+        return any(
+            isinstance(at, ast.If | ast.While | ast.IfExp) and self._branch(inner, at) and _says_cuda(at.test)
+            for inner, at in self._path(node)
+        )
+
     def optional(self, node: ast.AST) -> bool:
         """Whether it may fail or be skipped: in try/except, or behind a test for a library."""
         for inner, at in self._path(node):
@@ -169,6 +176,13 @@ class Guards:
             if word in ("TYPE_CHECKING", "find_spec") or _LIBRARY_FLAG.search(word) or _FLAG.search(word):
                 return True
         return False
+
+
+def _says_cuda(test: ast.expr) -> bool:
+    texts = (one.value for one in ast.walk(test) if isinstance(one, ast.Constant) and isinstance(one.value, str))
+    return any(re.fullmatch(r"cuda(:\d*)?|nccl", text) for text in texts) or any(
+        isinstance(one, ast.Attribute) and one.attr in ("CUDA", "NCCL") for one in ast.walk(test)
+    )
 
 
 def _left_earlier(inner: ast.AST, at: ast.AST, leaves: tuple[type[ast.stmt], ...]) -> Iterator[ast.If]:

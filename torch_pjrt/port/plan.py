@@ -55,10 +55,11 @@ class Plan:
             return
         shown = {(one.rule.id, one.line, one.column) for one in Ignores(source.text, source.path).apply(found)}
         self.hits = [hit for hit in hits(source) if self._key(hit) in shown]
+        here = [hit for hit in self.hits if not source.guards.named_cuda(hit.node)]  # what is for CUDA by name stays
         self._streams = not any(self._uses(name) for name in _STREAM_USERS)
-        for hit in self.hits:
+        for hit in here:
             self._decide(hit)
-        for hit in self.hits:
+        for hit in here:
             if hit.rule == "PJ105":
                 self._open(hit)
         self._only_names()
@@ -263,6 +264,8 @@ class Plan:
     def _tied(self, hit: Hit) -> bool:
         """Whether a finding stays and would break."""
         if RULES[hit.rule].severity is not Severity.BREAKS or hit.rule in ("PJ602", "PJ603", "PJ701"):
+            return False
+        if self.source.guards.named_cuda(hit.node):
             return False
         return not self._done(hit)
 

@@ -218,13 +218,13 @@ def forward(
                 _no_grad(info, on_cpu, given),
                 _no_grad(function, operands.keeping(info.full_name, on_device), given),
                 _no_grad(info, widened, given),
-                _nearby(lambda make, g=given: _no_grad(info, make, g)),
+                nearby(lambda make, g=given: _no_grad(info, make, g)),
             )
 
     return run_jobs(jobs(), Outcome())
 
 
-def _nearby(
+def nearby(
     run_with: Callable[[Callable[[Arguments], Arguments]], Callable[[], Any]],
 ) -> Callable[[int], tuple[Any, Any]]:
     """CPU torch's result and the truth at nudged operands; `run_with(make)` computes with operands that `make` makes."""
@@ -290,9 +290,9 @@ def views(info: Any, dtype: torch.dtype, *, limit: int | None = None) -> Outcome
                 continue  # a CPU kernel that wants its operands contiguous
             place = operands.keeping(info.full_name, lambda a, m=make: operands.through_views(a, DEVICE, m))
             truth = _no_grad(info, widened, given)
-            nearby = _nearby(lambda make, g=given: _no_grad(info, make, g))
+            close = nearby(lambda make, g=given: _no_grad(info, make, g))
             name = f"{index} ({make.__name__[1:]})"
-            yield _job(info, name, sample, host, _no_grad(info, place, given), truth, nearby)
+            yield _job(info, name, sample, host, _no_grad(info, place, given), truth, close)
 
     return run_jobs(jobs(), Outcome())
 
@@ -341,7 +341,7 @@ def backward(
                 values=_has_values(info.full_name, host),
                 strides=False,
                 floor=1.0,
-                nearby=_nearby(lambda make, s=sample: _gradients(info, s, make)),
+                nearby=nearby(lambda make, s=sample: _gradients(info, s, make)),
             )
 
     return run_jobs(jobs(), Outcome())

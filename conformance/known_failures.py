@@ -6,11 +6,9 @@ An entry is (test, op, dtype, mode) -> reason; "*" matches anything. The tests m
 from __future__ import annotations
 
 COMPLEX32 = "the device has no complex32, because XLA has none"
-SPARSE = "results and operands in sparse layouts are not kept on the device; a clear error says so"
 
 KNOWN_FAILURES: dict[tuple[str, str, str, str], str] = {
     ("*", "chalf", "*", "*"): COMPLEX32,
-    ("*", "sparse.mm.reduce", "*", "*"): SPARSE,
     ("out", "nn.functional.linear", "float32", "*"): "of a vector: CPU torch replaces the strides of a strided output",
     (
         "out",

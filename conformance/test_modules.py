@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.testing._internal.common_modules import module_db
 
-from conformance.checks import Job, Outcome, run_jobs
+from conformance.checks import Job, Outcome, nearby, run_jobs
 from conformance.judging import verdict
 from conformance.nodes import Node
 from conformance.operands import DEVICE, differentiable, on_cpu, on_device, widened
@@ -81,9 +81,16 @@ def _check(info: Any, dtype: torch.dtype) -> Outcome:
                     values=not (training and _is_random(module)),
                     strides=False,
                     floor=1.0,  # gradients may cancel
+                    nearby=nearby(lambda make, m=module, g=given: _run(m, make, _dtype_of(make, dtype), "cpu", g)),
                 )
 
     return run_jobs((job for job in jobs() if _runs(job)), Outcome(), batch=16)
+
+
+def _dtype_of(make: Callable[[Any], Any], dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which a maker of operands wants the module's parameters."""
+    made = make(((torch.zeros((), dtype=dtype),), {}))
+    return made[0][0].dtype  # type: ignore[no-any-return]
 
 
 def _runs(job: Job) -> bool:

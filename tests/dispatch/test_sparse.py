@@ -142,3 +142,23 @@ def test_what_is_missing_says_so() -> None:
         torch.sparse.softmax(_coo(DEVICE), 1)
     with pytest.raises(UnsupportedOpError, match="BSR"):
         _dense(4, 4).to(DEVICE).to_sparse_bsr((2, 2))
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "amin"])
+def test_reduced_products(reduce: str) -> None:
+    found = []
+    for device in ("cpu", DEVICE):
+        sparse, dense = _csr(device).requires_grad_(), _dense(3, 4).to(device).requires_grad_()
+        out = torch.sparse.mm(sparse, dense, reduce)
+        grads = torch.autograd.grad(out.square().sum(), [sparse, dense])
+        found.append([out.detach().cpu(), grads[0].cpu().to_dense(), grads[1].cpu()])
+    for got, want in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_products_sampled_where_a_matrix_has_elements() -> None:
+    def run(device: str) -> torch.Tensor:
+        a, b = _dense(2, 5).to(device), _dense(5, 3).to(device)
+        return torch.sparse.sampled_addmm(_csr(device), a, b, beta=0.5, alpha=2)
+
+    _same(run(DEVICE), run("cpu"))

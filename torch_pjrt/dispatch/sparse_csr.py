@@ -211,3 +211,54 @@ def _of_values(name: str) -> Callable[[Tensor], Tensor]:
 for _name in (*sparse_coo.LINEAR.split(), *sparse_coo.KEEPING_ZERO.split()):
     if torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{_name}", "SparseCsrCPU"):
         KERNELS[_name] = _of_values(_name)
+
+
+# -- torch.sparse.mm(self, other, reduce=...) --------------------------------------------------------------------------
+
+
+def _entries_of(self: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Row and column of each stored element, and its products with a row of the dense matrix, [nnz, k]."""
+    row, column = _coordinates(self)
+    return row, column, other[column] * self.values().unsqueeze(1)
+
+
+def _counts(row: Tensor, rows: int, like: Tensor) -> Tensor:
+    ones = torch.ones_like(row, dtype=like.dtype)
+    return torch.zeros(rows, dtype=like.dtype, device=like.device).index_add(0, row, ones).clamp(min=1).unsqueeze(1)
+
+
+@kernel("_sparse_mm_reduce_impl")
+def mm_reduce(self: Tensor, other: Tensor, reduce: str) -> tuple[Tensor, Tensor]:
+    """The sum, mean, largest or smallest of each row's products; and which element won, for the gradient."""
+    row, _, each = _entries_of(self, other)
+    out = each.new_zeros((self.shape[0], other.shape[1]))
+    none = torch.empty(0, dtype=torch.int64, device=self.device)
+    if reduce in ("sum", "mean"):
+        total = out.index_add(0, row, each)
+        return (total if reduce == "sum" else total / _counts(row, self.shape[0], total)), none
+    at = row.unsqueeze(1).expand(each.shape)
+    out = out.scatter_reduce(0, at, each, reduce, include_self=False)
+    nnz = each.shape[0]
+    order = torch.arange(nnz, device=self.device).unsqueeze(1)
+    candidate = torch.where(each == out[row], order, nnz)
+    winner = torch.full(out.shape, nnz, dtype=torch.int64, device=self.device)
+    return out, winner.scatter_reduce(0, at, candidate, "amin")
+
+
+@kernel("_sparse_mm_reduce_impl_backward")
+def mm_reduce_backward(
+    self: Tensor, grad_out: Tensor, weight: Tensor, reduce: str, arg_out: Tensor, output_mask: Any
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients of the stored elements, as a compressed tensor, and of the dense matrix."""
+    row, column, each = _entries_of(self, weight)
+    if reduce in ("sum", "mean"):
+        grad = grad_out if reduce == "sum" else grad_out / _counts(row, self.shape[0], grad_out)
+        grad = grad[row]
+    else:  # only the winners have one
+        order = torch.arange(each.shape[0], device=self.device).unsqueeze(1)
+        grad = torch.where(arg_out[row] == order, grad_out[row], 0)
+    grad_self = with_values(self, (grad * weight[column]).sum(-1)) if output_mask[0] else None
+    spread = (
+        torch.zeros_like(weight).index_add(0, column, grad * self.values().unsqueeze(1)) if output_mask[1] else None
+    )
+    return grad_self, spread

@@ -145,10 +145,13 @@ def y1(self: Array) -> Array:
     return _second_kind(self, near, 1)
 
 
-def scaled_k(x: Array, order: float) -> Array:
-    """exp(x) K_order(x); infinite at 0, NaN below. The trapezoid's step follows the width of the integrand."""
-    zero, one = constant(0, x), constant(1, x)
-    safe = lax.max(x, constant(1e-30, x))
+def scaled_k(x: Array, order: int) -> Array:
+    """exp(x) K_order(x) of order 0 or 1; infinite at 0, NaN below.
+
+    The trapezoid's step follows the width of the integrand; near zero the leading term is exact (DLMF 10.30).
+    """
+    zero, one, tiny = constant(0, x), constant(1, x), constant(1e-17, x)
+    safe = lax.max(x, tiny)
     step = lax.div(constant(0.25, x), lax.sqrt(lax.add(one, lax.mul(safe, constant(1 / 8, x)))))
 
     def body(k: Array, total: Array) -> Array:
@@ -160,6 +163,8 @@ def scaled_k(x: Array, order: float) -> Array:
 
     total = lax.fori_loop(1, 320, body, constant(0.5, x))
     value = lax.mul(total, step)
+    leading = lax.div(one, x) if order else lax.sub(constant(math.log(2) - np.euler_gamma, x), lax.log(x))
+    value = lax.select(lax.lt(x, tiny), leading, value)
     value = lax.select(lax.eq(x, zero), constant(np.inf, x), value)
     value = lax.select(lax.eq(x, constant(np.inf, x)), zero, value)
     return lax.select(lax.lt(x, zero), constant(np.nan, x), lax.select(lax.ne(x, x), x, value))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 
@@ -58,6 +60,15 @@ def test_results_on_the_cpu() -> None:
         device, host, same = compiled(torch.ones(2, device="pjrt"), c)
         assert device.tolist() == [2, 2] and host.tolist() == [k + 1] and same.tolist() == [k]
         assert host.device.type == same.device.type == "cpu"
+
+
+def test_indices_on_the_device_are_no_read() -> None:
+    compiled = torch.compile(lambda x, i: x[i] * 2, fullgraph=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", HostReadWarning)
+        got = compiled(torch.arange(4.0, device="pjrt"), torch.tensor([3, 0], device="pjrt"))
+    assert torch.pjrt.stats()["host_reads"] == {}
+    assert got.tolist() == [6, 0]
 
 
 def test_indices_on_the_cpu() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import Node, map_arg
 
 Env = dict[Node, Any]
@@ -129,9 +130,13 @@ def _reads(node: Node, device: set[Node]) -> bool:
     """Whether a node takes a device value to the host: its result is there, or the result's size depends on the value."""
     if not isinstance(node.target, torch._ops.OpOverload) or not any(n in device for n in node.all_input_nodes):
         return False
-    if node.target is torch.ops.aten._local_scalar_dense.default or torch.Tag.dynamic_output_shape in node.target.tags:
-        return True
     found = _tensors(node)
+    if node.target is torch.ops.aten._local_scalar_dense.default:
+        return True
+    if torch.Tag.dynamic_output_shape in node.target.tags:  # indexing has it too, for the sake of masks
+        known = {s for n in node.all_input_nodes for t in _tensors(n) for s in free_unbacked_symbols(t)}
+        if any(s not in known for t in found for s in free_unbacked_symbols(t)):
+            return True
     return bool(found) and all(t.device.type == "cpu" for t in found)
 
 

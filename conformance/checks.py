@@ -146,13 +146,18 @@ def samples_of(info: Any, dtype: torch.dtype, grad: bool, limit: int | None) -> 
     return [found[0], *(found[i] for i in sorted(chosen))]
 
 
-def _pointed_at(name: str, sample: Any) -> Callable[[Any], Any] | None:
-    """For (values, indices) with free ties: the values, and those that the indices point at."""
+def _tied_dim(name: str, sample: Any) -> int | None:
+    """The dim along which equal values leave an index free; None where nothing does."""
     dim = sample.kwargs.get("dim", [*sample.args, None, None][TIED[name]])
     dim = -1 if dim is None else dim
-    if isinstance(dim, bool) or sample.kwargs.get("stable"):
-        return None
+    return None if isinstance(dim, bool) or sample.kwargs.get("stable") else dim
 
+
+def _pointed_at(name: str, sample: Any) -> Callable[[Any], Any] | None:
+    """For (values, indices) with free ties: the values, and those that the indices point at."""
+    dim = _tied_dim(name, sample)
+    if dim is None:
+        return None
     chosen = name in ("kthvalue", "mode")  # one position for each line
 
     def run(result: Any) -> Any:
@@ -171,6 +176,27 @@ def _repeats(indices: torch.Tensor, dim: int) -> bool:
     """Whether a position occurs twice along dim, which no order of equal values explains."""
     ordered = indices.cpu().sort(dim).values
     return ordered.shape[dim] > 1 and bool((ordered.diff(dim=dim) == 0).any())
+
+
+def _whoever_won(name: str, sample: Any) -> Callable[[Any], Any] | None:
+    """For gradients of operators with free ties: their sums over equal elements of each line."""
+    dim = _tied_dim(name, sample) if name in TIED else None
+    if dim is None or not sample.input.dim():
+        return None
+
+    def lines(x: torch.Tensor) -> torch.Tensor:
+        return x.detach().cpu().movedim(dim, -1).reshape(-1, x.shape[dim])
+
+    def run(result: Any) -> Any:
+        if not result or result[0] is None:
+            return result
+        sums = [torch.zeros(0, dtype=torch.float64)]
+        for line, gradient in zip(lines(sample.input), lines(result[0]).double(), strict=True):
+            values, places = line.unique(return_inverse=True)
+            sums.append(torch.zeros(len(values), dtype=torch.float64).index_add(0, places, gradient))
+        return torch.cat(sums).to(result[0].device)
+
+    return run
 
 
 def _processing(name: str, sample: Any) -> Callable[[Any], Any] | None:
@@ -341,6 +367,7 @@ def backward(
                 values=_has_values(info.full_name, host),
                 strides=False,
                 floor=1.0,
+                processed=_whoever_won(info.full_name, sample),
                 nearby=nearby(lambda make, s=sample: _gradients(info, s, make)),
             )
 

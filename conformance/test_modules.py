@@ -16,7 +16,9 @@ from conformance.nodes import Node
 from conformance.operands import DEVICE, differentiable, on_cpu, on_device, widened
 
 # Modules with random results in training: judged by form there.
-RANDOM = ("Dropout", "RReLU", "FractionalMaxPool")
+RANDOM = ("Dropout", "RReLU")
+# Modules with hundreds of inputs, which run in float32 only.
+LARGE = ("nn.Transformer", "nn.MultiheadAttention", "nn.LinearCrossEntropyLoss")
 
 
 @cache
@@ -32,10 +34,13 @@ def _numbered() -> Iterator[tuple[int, Any]]:
 
 
 def nodes(test: str) -> Iterator[Node]:
-    """float32 in each mode of running; torch.compile has its own tests of models."""
-    for name in _entries():
+    """float32 in each mode of running, float64 and bfloat16 in one; torch.compile has its own tests of models."""
+    for name, info in _entries().items():
         for mode in ("strict", "fused"):
             yield Node(test, name, "float32", mode)
+        for dtype in ("float64", "bfloat16"):
+            if getattr(torch, dtype) in info.dtypes and not name.startswith(LARGE):
+                yield Node(test, name, dtype, "fused")
 
 
 def _run(
@@ -66,9 +71,8 @@ def _check(info: Any, dtype: torch.dtype) -> Outcome:
                 if sample.forward_input is None:
                     continue
                 torch.manual_seed(0)
-                module = info.module_cls(*sample.constructor_input.args, **sample.constructor_input.kwargs).train(
-                    training
-                )
+                module = info.module_cls(*sample.constructor_input.args, **sample.constructor_input.kwargs)
+                module = module.to(dtype).train(training)
                 given = (tuple(sample.forward_input.args), dict(sample.forward_input.kwargs))
                 if info.is_lazy:
                     module(*on_cpu(given)[0], **on_cpu(given)[1])
@@ -94,7 +98,7 @@ def _dtype_of(make: Callable[[Any], Any], dtype: torch.dtype) -> torch.dtype:
 
 
 def _runs(job: Job) -> bool:
-    """Whether CPU torch accepts the module's inputs in float32."""
+    """Whether CPU torch accepts the module's inputs in this dtype."""
     try:
         job.on_host()
     except Exception:  # noqa: BLE001 - a fault of the database
@@ -113,4 +117,4 @@ def _is_random(module: torch.nn.Module) -> bool:
 def test_module(node: Node, record_property: Any) -> None:
     """All inputs of a module, training and evaluation."""
     info = _entries()[node.op]
-    verdict("module", node.op, node.dtype, node.mode, lambda: _check(info, torch.float32), record_property)
+    verdict("module", node.op, node.dtype, node.mode, lambda: _check(info, getattr(torch, node.dtype)), record_property)

@@ -24,7 +24,7 @@ UNARY = (
     "abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal round "
     "rsqrt sigmoid sign sin sinh sqrt tan tanh trunc"
 ).split()
-# base name -> the row for (tensor, number or tensor), and the one for lists when it is another
+# base name -> the row for (tensor, number or tensor)
 BINARY = {
     "add": "add.Tensor",
     "sub": "sub.Tensor",
@@ -34,6 +34,13 @@ BINARY = {
     "clamp_min": "maximum.default",
     "maximum": "maximum.default",
     "minimum": "minimum.default",
+}
+# the rows for (tensor, number) where the one for tensors takes no numbers
+WITH_NUMBERS = {
+    "clamp_max": "clamp_max.default",
+    "clamp_min": "clamp_min.default",
+    "maximum": "clamp_min.default",
+    "minimum": "clamp_max.default",
 }
 
 
@@ -150,7 +157,8 @@ def register(library: torch.library.Library) -> None:
         _pair(library, name, "default", f"{name}.default", _same)
     for base, row in BINARY.items():
         for overload in ("Scalar", "List", "ScalarList", "Tensor"):
-            _pair(library, base, overload, row, _zipped)
+            numbers = overload in ("Scalar", "ScalarList")
+            _pair(library, base, overload, WITH_NUMBERS.get(base, row) if numbers else row, _zipped)
     for base in ("addcmul", "addcdiv"):
         for overload in ("Scalar", "ScalarList", "Tensor"):
             _pair(library, base, overload, f"{base}.default", _addc(base))

@@ -152,7 +152,8 @@ def _fractional(rank: int) -> Any:
         lead = self.ndim - rank
         x = self if lead == 2 else lax.expand_dims(self, (0,))
         planes = lax.reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:]))
-        samples = lax.reshape(as_dtype(random_samples, self.dtype), (planes.shape[0], rank))
+        samples = lax.slice(random_samples, (0, 0, 0), (*x.shape[:2], rank))  # there may be more than one sample's
+        samples = lax.reshape(as_dtype(samples, self.dtype), (planes.shape[0], rank))
         where = _positions(planes.shape, rank)
         initial = (lowest(self.dtype), NOWHERE)
         for d in reversed(range(rank)):

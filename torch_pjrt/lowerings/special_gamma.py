@@ -112,7 +112,11 @@ def zeta(self: Array, other: Array) -> Array:
     whole = lax.eq(lax.floor(other), other)
     unknown = lax.bitwise_or(lax.ne(lax.floor(self), self), lax.lt(other, constant(_DEEPEST, self)))
     left = lax.select(whole, constant(np.inf, self), lax.select(unknown, constant(np.nan, self), total))
+    nothing, endless = constant(np.nan, self), constant(np.inf, self)
+    limit = lax.select(lax.gt(other, one), nothing, lax.select(lax.eq(other, one), one, endless))  # as torch says
+    total = lax.select(lax.bitwise_or(isnan(self), isnan(other)), nothing, total)
+    total = lax.select(lax.eq(other, endless), nothing, total)
     total = lax.select(lax.le(other, zero), left, total)
+    total = lax.select(lax.bitwise_and(lax.eq(self, constant(np.inf, self)), lax.eq(other, other)), limit, total)
     total = lax.select(lax.eq(self, one), constant(np.inf, self), total)
-    bad = lax.bitwise_or(lax.lt(self, one), lax.bitwise_or(isnan(self), isnan(other)))
-    return lax.select(bad, constant(np.nan, self), total)
+    return lax.select(lax.lt(self, one), constant(np.nan, self), total)

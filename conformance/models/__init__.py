@@ -1,0 +1,1 @@
+"""Known models, forward and backward, eager and compiled, against CPU torch: `python -m conformance.models`."""

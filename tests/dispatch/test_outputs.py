@@ -16,6 +16,13 @@ CASES: dict[str, tuple[Any, torch.Tensor, dict[str, torch.dtype]]] = {
     "qr": (aten.linalg_qr.out, TALL, {"Q": torch.float32, "R": torch.float32}),
     "lu_factor": (aten.linalg_lu_factor.out, TALL, {"LU": torch.float32, "pivots": torch.int32}),
     "inverse": (aten.linalg_inv_ex.inverse, SQUARE, {"inverse": torch.float32, "info": torch.int32}),
+    "cholesky_inverse": (aten.cholesky_inverse.out, SQUARE.exp(), {"out": torch.float32}),
+    "ifft": (lambda x, out: torch.fft.ifft(x, dim=1, out=out), TALL, {"out": torch.complex64}),
+    "triangular_solve": (
+        lambda x, **out: aten.triangular_solve.X(x, x, **out),
+        SQUARE,
+        {"X": torch.float32, "M": torch.float32},
+    ),
     "sort": (aten.sort.values, TALL.mT, {"values": torch.float32, "indices": torch.int64}),
 }
 

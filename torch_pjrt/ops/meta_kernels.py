@@ -326,6 +326,26 @@ for _op in (
     meta_override(f"{_op._schema.name}.{_op._overloadname}")(_by_columns(_op))
 
 
+@meta_override("aten::cholesky_inverse.out")
+def cholesky_inverse_out(self: Tensor, upper: bool = False, *, out: Tensor) -> Tensor:
+    """By columns, as without an output."""
+    return column_major(self)
+
+
+@meta_override("aten::conj_physical.out")
+def conj_physical_out(self: Tensor, *, out: Tensor) -> Tensor:
+    """Like self, as without an output."""
+    return torch.empty_like(self)
+
+
+@meta_override("aten::triangular_solve.X")
+def triangular_solve_out(
+    self: Tensor, A: Tensor, *args: Any, X: Tensor, M: Tensor, **kwargs: Any
+) -> tuple[Tensor, ...]:
+    """By columns, as without outputs."""
+    return torch.ops.aten.triangular_solve.default(self, A, *args, **kwargs)
+
+
 @meta_override("aten::nonzero_static.default")
 def nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     """[size, rank], row-major."""

@@ -105,6 +105,17 @@ def multinomial(self: torch.Tensor, num_samples: int, replacement: bool = False,
     _refuse(replacement or num_samples <= self.shape[-1], "cannot sample more than there are without replacement")
 
 
+@refuses("multilabel_margin_loss_forward.default")
+def multilabel_margin_loss(self: torch.Tensor, target: torch.Tensor, *rest: Any) -> None:
+    ours, theirs = list(self.shape), list(target.shape)
+    _refuse(
+        len(ours) <= 2 and (not ours or ours[-1] > 0),
+        f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {ours}",
+    )
+    same = ours == theirs or max(len(ours), len(theirs)) <= 1 and self.numel() == target.numel()
+    _refuse(same, f"inconsistent target size: {theirs} for input of size: {ours}")
+
+
 @refuses("_histogramdd_from_bin_cts.default", "_histogramdd_bin_edges.default")
 def histogramdd(self: torch.Tensor, bins: Any, **kwargs: Any) -> None:
     right = len(bins) == self.shape[-1]

@@ -41,8 +41,11 @@ def _dot(a: Array, b: Array, dims: Any, precision: Any) -> Array:
 def _across(scores: Array, x: Array, precision: Any) -> Array:
     """scores.T @ x over all queries of a key head: [B, K, S, E].
 
-    Written as (x.T @ scores).T: compilers transpose the left operand to multiply, and x is the smaller of the two.
+    Written as (x.T @ scores).T: compilers transpose the left operand to multiply, and x is the smaller of the two. Not for
+    narrow dtypes: XLA on the CPU has no kernel for their product with a transposed wide result.
     """
+    if opmath(x.dtype) != x.dtype:
+        return _dot(scores, x, ACROSS, precision)
     return lax.transpose(_dot(x, scores, ACROSS, precision), (0, 1, 3, 2))
 
 

@@ -35,6 +35,13 @@ def test_views_and_strides_of_results() -> None:
     both(lambda x: (x.t(), x[1:], x.t().contiguous().view(torch.uint8), x.permute(1, 0) + 1), torch.randn(3, 4))
 
 
+def test_backward_reads_the_input_that_forward_saved() -> None:
+    x = torch.tensor([0.3, 1.2, 1.9], device="pjrt", requires_grad=True)
+    torch.compile(torch.sin, fullgraph=True)(x).square().sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad.cpu(), (2 * x.detach().cpu()).sin(), rtol=1e-5, atol=1e-6)
+
+
 def test_gpt_forward_and_backward() -> None:
     torch.manual_seed(0)
     host = benchmarks.models.GPT(2, width=32, heads=2, vocabulary=50, length=16)

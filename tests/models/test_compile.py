@@ -58,7 +58,8 @@ def test_compiled_model_trains_like_cpu(name: str) -> None:
     if hasattr(run.model, "set_experts_implementation"):
         run.model.set_experts_implementation("batched_mm")  # the default's backward reads values on the host
     warm(run.model, run.inputs).compile(fullgraph=True)
-    compare(train(run), cpu, truth)
+    with torch._dynamo.config.patch(allow_rnn=True):
+        compare(train(run), cpu, truth)
     before = torch.pjrt.stats()
     assert before["fallbacks"] == {}
     assert before["captures"] == 2

@@ -84,7 +84,7 @@ class Captured:
         self.specs = [*self.in_specs, *(o.spec for template, _ in self.steps for o in template.outs)]
         users = Counter([o.value for o in self.outputs] + [number for _, number in self.writes])
         for output in self.outputs:
-            if output.place is not None and users[output.value] == 1:
+            if output.place is not None and output.value >= 0 and users[output.value] == 1:
                 size, stride, offset, dtype = output.place
                 whole = out_spec(size, stride, dtype)
                 if offset == 0 and whole.stride == stride and whole.spec is self.specs[output.value]:

@@ -157,8 +157,18 @@ def test_reduced_products(reduce: str) -> None:
 
 
 def test_products_sampled_where_a_matrix_has_elements() -> None:
-    def run(device: str) -> torch.Tensor:
-        a, b = _dense(2, 5).to(device), _dense(5, 3).to(device)
-        return torch.sparse.sampled_addmm(_csr(device), a, b, beta=0.5, alpha=2)
+    def run(device: str) -> list[torch.Tensor]:
+        sparse = _csr(device).requires_grad_()
+        a, b = (_dense(*n).to(device).requires_grad_() for n in ((2, 5), (5, 3)))
+        out = torch.sparse.sampled_addmm(sparse, a, b, beta=0.5, alpha=2)
+        return [out.detach(), *torch.autograd.grad(out.to_dense().square().sum(), [sparse, a, b])]
 
-    _same(run(DEVICE), run("cpu"))
+    for got, want in zip(run(DEVICE), run("cpu"), strict=True):
+        _same(got, want)
+
+
+def test_a_refusal_in_backward_is_told() -> None:
+    dense = _dense(3, 4).to(DEVICE).requires_grad_()
+    dense.register_hook(lambda g: torch.sparse.softmax(g.to_sparse(), 1).to_dense())
+    with pytest.raises(UnsupportedOpError, match="to_dense"):
+        dense.sum().backward()

@@ -46,7 +46,10 @@ def _inside_file(name: str) -> bool:
 
 def user_line(depth: int = 2) -> Line:
     """The calling line outside torch, or None (backward passes run in a thread without user frames)."""
-    frame: Any = sys._getframe(depth)
+    try:
+        frame: Any = sys._getframe(depth)
+    except ValueError:  # a kernel that autograd's own thread calls has no callers in Python
+        return None
     while frame is not None:
         code = frame.f_code
         inside = _inside.get(code)

@@ -197,6 +197,13 @@ def sampled_addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, al
     return with_values(self, products if beta == 0 else self.values() * beta + products)
 
 
+@kernel("sparse_mask")
+def sparse_mask(self: Tensor, mask: Tensor) -> Tensor:
+    """The values of self at the places of mask."""
+    row, column = _coordinates(mask)
+    return with_values(mask, self.to_dense()[row, column])
+
+
 @kernel("sum")
 def total(self: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
     """The sum of all values."""

@@ -67,13 +67,13 @@ def test_a_model_that_cannot_be_recorded() -> None:
 def test_wrong_names() -> None:
     with pytest.raises(BadSettingError, match="tpu-v6e"):
         aot.compile(*make(), target="tpu-v99")
-    with pytest.raises(BadSettingError, match="infer, train"):
+    with pytest.raises(BadSettingError, match="infer, train, decode"):
         aot.compile(*make(), mode="dream")
 
 
 def test_a_missing_compiler_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets.importlib.util, "find_spec", lambda name: None)
-    targets.device_for.cache_clear()
+    targets.devices_for.cache_clear()
     with pytest.raises(MissingPluginError, match=r'pip install "torch-pjrt\[tpu\]"'):
         aot.compile(*make(), target="tpu-v6e")
     with pytest.raises(MissingPluginError, match=r'pip install "torch-pjrt\[cuda13\]"'):
@@ -121,9 +121,24 @@ def test_hugging_face_config(tmp_path: pathlib.Path) -> None:
     assert json.loads(done.stdout)[0]["parameters"] > 64 * 32
 
 
+def test_one_token_against_a_cache(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("transformers")
+    facts = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2, "vocab_size": 64}
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**facts, **sizes, "dtype": "float32"}))
+    words = ["compile", "--config", str(path), "--mode", "decode", "--length", "40", "--batch", "3", "--json"]
+    done = CliRunner().invoke(main, [*words, "--target", "cpu"])
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)[0]
+    cache = 2 * 2 * (3 * 2 * 40 * 8) * 4  # keys and values, layers, elements of one, float32
+    assert report["verdict"] == "compiles" and report["memory"]["reused"] >= cache
+    assert CliRunner().invoke(main, [*words, "--target", "cpu", "--mesh", "model"]).exit_code == 2
+
+
 @pytest.mark.parametrize("name", ["tpu-v5e", "tpu-v6e", "h100", "a100"])
 def test_absent_chips(name: str) -> None:
-    targets.device_for.cache_clear()
+    targets.devices_for.cache_clear()
     missing = targets.available(name)
     if missing:
         pytest.skip(missing)

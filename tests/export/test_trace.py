@@ -61,6 +61,26 @@ def test_training_step_is_the_eager_step() -> None:
         np.testing.assert_allclose(written[name], want.detach().numpy(), rtol=1e-4, atol=1e-6, err_msg=name)
 
 
+def test_counters_begin_at_the_first_step() -> None:
+    net, x = torch.nn.Linear(3, 2), torch.randn(4, 3)
+    traced = trace(net, (x,), train=True, optimizer=lambda ps: torch.optim.Adam(ps, lr=0.1))
+    values = [
+        np.zeros(i.size, np.float32)
+        if i.kind == "state"
+        else (x if i.kind == "argument" else i.source).detach().numpy()
+        for i in traced.inputs
+    ]
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+    values = [v.copy() for v in values]
+    net(x).square().mean().backward()
+    optimizer.step()
+    words = words_for(traced.program.number_kinds)([n for own in traced.numbers for n in own])
+    with jax.enable_x64(True):
+        outputs = lower(traced.program, "highest", chip().device).compile()(words, *values)
+    written = {traced.inputs[i].name: outputs[o] for i, o in traced.writes}
+    np.testing.assert_allclose(written["weight"], net.weight.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
 def test_backward_steps_have_the_lines_of_forward() -> None:
     with torch.device("meta"):
         net = Net()

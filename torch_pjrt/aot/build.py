@@ -17,14 +17,17 @@ import torch
 from torch_pjrt._version import __version__
 from torch_pjrt.aot import report as words
 from torch_pjrt.aot import trainium
+from torch_pjrt.aot.lowering import lower, plan_of
+from torch_pjrt.aot.mesh import Mesh, collectives, parse_mesh
 from torch_pjrt.aot.report import Memory, Report
 from torch_pjrt.errors import BadSettingError, PjrtError
 from torch_pjrt.export.trace import Traced, trace
 from torch_pjrt.pjrt import jax_compat, targets
-from torch_pjrt.pjrt.compiler import lower
+from torch_pjrt.program.roll import Plan
 from torch_pjrt.tensor.runtime import runtime
 
-MODES = ("infer", "train")
+MODES = ("infer", "train", "decode")
+_LOOPS = ("tpu", "cuda")  # platforms whose compilers take long over many equal layers
 _SCOPE = re.compile(r"[\w.]+@[\w.\-]+(?::\d+)?")
 
 
@@ -37,16 +40,24 @@ def compile(
     mode: str = "infer",
     loss: Callable[[Any], torch.Tensor] | None = None,
     optimizer: Callable[[list[torch.Tensor]], torch.optim.Optimizer] | None = None,
+    mesh: Mesh | str | None = None,
+    loops: bool = True,
 ) -> Report:
     """Compile a model for a target and say what came of it. Nothing is run, and weights may be on the meta device.
 
     mode: "infer" (the model in eval mode), or "train" (in training mode: loss, backward and one step of the optimizer, in which
     parameters and optimizer state are overwritten). loss: function of the model's result; without it the result's `loss`, else
     the mean square of what it gives. optimizer: function of the parameters; without it AdamW.
+    "decode" is "infer" with the arguments of one token, its cache among them and overwritten (hf_config makes them).
+    mesh: several devices, as "data=2,model=2" (aot/mesh.py); the report is about one of them.
+    loops: let TPU and GPU compilers see blocks of equal layers as loops, which they compile once (program/roll.py).
     Raises MissingPluginError, with the command that installs it, when the target's compiler is not here. What stands in the
     program's own way is in the report; `report.check()` raises it.
     """
-    return compile_all(model, args, kwargs, targets_=(target,), mode=mode, loss=loss, optimizer=optimizer)[0]
+    made = compile_all(
+        model, args, kwargs, targets_=(target,), mode=mode, loss=loss, optimizer=optimizer, mesh=mesh, loops=loops
+    )
+    return made[0]
 
 
 def compile_all(
@@ -58,11 +69,14 @@ def compile_all(
     mode: str = "infer",
     loss: Callable[[Any], torch.Tensor] | None = None,
     optimizer: Callable[[list[torch.Tensor]], torch.optim.Optimizer] | None = None,
+    mesh: Mesh | str | None = None,
+    loops: bool = True,
 ) -> list[Report]:
     """As compile, for several targets; the model is recorded once."""
     if mode not in MODES:
         raise BadSettingError(f"there is no mode {mode!r}", todo=f"Choose one of {', '.join(MODES)}.")
-    devices = {name: targets.device_for(name) for name in targets_}
+    mesh = parse_mesh(mesh) if isinstance(mesh, str) else mesh
+    devices = {name: targets.devices_for(name, mesh.size if mesh is not None else 1) for name in targets_}
     runtime()  # the package's own troubles are not the model's
     begin = time.perf_counter()
     try:
@@ -70,14 +84,15 @@ def compile_all(
     except Exception as error:  # noqa: BLE001 - the model's own errors are the answer
         return [_refused(Report(name, mode, trace_seconds=time.perf_counter() - begin), error) for name in targets_]
     seconds = time.perf_counter() - begin
+    plan = plan_of(traced) if loops and any(targets.target(n).platform in _LOOPS for n in targets_) else None
     reports = []
-    for name, device in devices.items():
+    for name, chips in devices.items():
         report = Report(name, mode, trace_seconds=seconds, ops=len(traced.program.steps), versions=_versions())
         report.parameters = sum(torch.Size(i.size).numel() for i in traced.inputs if i.kind == "parameter")
         row = targets.target(name)
         report.chip_memory, report.note = row.memory, row.note
         try:
-            _compile(report, traced, row, device)
+            _compile(report, traced, row, chips, plan if row.platform in _LOOPS else None, mesh)
         except Exception as error:  # noqa: BLE001 - compilers raise their own types
             _refused(report, error, traced)
         reports.append(report)
@@ -96,12 +111,16 @@ def _traced(model: Any, args: Any, kwargs: Any, mode: str, loss: Any, optimizer:
             module.training = before[name]
 
 
-def _compile(report: Report, traced: Traced, row: targets.Target, device: Any) -> None:
+def _compile(
+    report: Report, traced: Traced, row: targets.Target, chips: list[Any], plan: Plan | None, mesh: Mesh | None
+) -> None:
     precision = torch.get_float32_matmul_precision()
     is_lint = row.platform == "neuron"
-    report.lowered = lower(traced.program, precision, device, traced.scopes(), row.platform if is_lint else None)
-    costs = jax_compat.hlo_costs(report.lowered)
-    report.cost.flops, report.cost.bytes = costs.get("flops"), costs.get("bytes accessed")
+    platform = row.platform if is_lint else None
+    lowered = lower(traced, chips, precision, plan=plan, mesh=mesh, platform=platform)
+    report.lowered, report.loops, report.arguments = lowered.stage, lowered.loops, lowered.arguments
+    report.mesh = str(mesh) if mesh is not None else ""
+    report.cost.flops, report.cost.bytes = lowered.costs.get("flops"), lowered.costs.get("bytes accessed")
     if is_lint:
         found = trainium.lint(report.lowered.compiler_ir("stablehlo"))
         report.findings = [_with_line(f, traced) for f in found]
@@ -119,7 +138,9 @@ def _compile(report: Report, traced: Traced, row: targets.Target, device: Any) -
             code=stats.generated_code_size_in_bytes,
             reused=stats.alias_size_in_bytes,
         )
-    costs = report.compiled.cost_analysis() or {}
+    if mesh is not None:
+        report.collectives = collectives(report.compiled.as_text() or "")
+    costs = (report.compiled.cost_analysis() or {}) if not report.loops else {}  # it counts a loop's body once
     report.cost.compiler_flops, report.cost.compiler_bytes = costs.get("flops"), costs.get("bytes accessed")
     estimate = costs.get("optimal_seconds")
     report.cost.compiler_seconds = estimate if estimate is not None and estimate > 0 else None

@@ -45,7 +45,12 @@ class Cost:
 
 @dataclass(slots=True)
 class Report:
-    """The outcome for one model, mode and target."""
+    """The outcome for one model, mode and target.
+
+    memory and cost are of one device; cost.flops of the program as written is of the whole mesh. loops: (rounds, ops per round)
+    of blocks that the compiler saw once. arguments: the tensors in each argument of the executable, in order, after the packed
+    numbers; several names are one stacked argument.
+    """
 
     target: str
     mode: str
@@ -62,6 +67,10 @@ class Report:
     compile_seconds: float = 0.0
     versions: dict[str, str] = field(default_factory=dict)
     note: str = ""
+    mesh: str = ""
+    loops: list[tuple[int, int]] = field(default_factory=list)
+    collectives: dict[str, int] = field(default_factory=dict)
+    arguments: list[list[str]] = field(default_factory=list, repr=False)
     lowered: Any = field(default=None, repr=False)
     compiled: Any = field(default=None, repr=False)
 
@@ -90,14 +99,14 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the program itself, for JSON."""
-        skipped = ("lowered", "compiled")
+        skipped = ("lowered", "compiled", "arguments")
         facts = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in skipped}
         for name in ("memory", "cost"):
             facts[name] = dataclasses.asdict(facts[name]) if facts[name] is not None else None
         facts["findings"] = [dataclasses.asdict(f) for f in self.findings]
         if self.memory is not None:
             facts["memory"]["total"] = self.memory.total
-        return {**facts, "ok": self.ok}
+        return {**facts, "ok": self.ok, "stacked_arguments": [a for a in self.arguments if len(a) > 1]}
 
     def json(self) -> str:
         """as_dict as one JSON object."""
@@ -127,6 +136,12 @@ class Report:
             )
         if c.compiler_seconds:
             out.append(f"  {c.compiler_seconds * 1e3:.3g} ms by the compiler's own estimate")
+        if self.mesh:
+            counted = ", ".join(f"{n} {name}" for name, n in sorted(self.collectives.items())) or "no collectives"
+            out.append(f"  mesh {self.mesh}: memory is of one device; {counted}")
+        if self.loops:
+            blocks = ", ".join(f"{rounds} x {ops} ops" for rounds, ops in self.loops)
+            out.append(f"  compiled as loops, their weights stacked: {blocks}")
         if self.compile_seconds:
             out.append(f"  compiled in {self.compile_seconds:.1f} s")
         for f in self.findings:

@@ -38,6 +38,9 @@ def run(
     save_executable: str | None,
     save_stablehlo: str | None,
     as_list: bool,
+    mesh: str | None,
+    mesh_rules: str | None,
+    loops: bool,
 ) -> int:
     """Compile and report. Gives the exit code."""
     if as_list:
@@ -51,12 +54,16 @@ def run(
     if precision:
         torch.set_float32_matmul_precision(precision)
     from torch_pjrt import aot
+    from torch_pjrt.aot.mesh import parse_mesh
 
+    if mesh_rules and not mesh:
+        raise click.UsageError("--mesh-rules needs --mesh")
     console = Console(stderr=True)
     try:
+        chips = parse_mesh(mesh, mesh_rules) if mesh else None
         made, args, kwargs = _load(model, config, exported, mode, batch, length, dtype)
         with console.status(f"compiling for {', '.join(names)}") if console.is_terminal else contextlib.nullcontext():
-            reports = aot.compile_all(made, args, kwargs, targets_=names, mode=mode)
+            reports = aot.compile_all(made, args, kwargs, targets_=names, mode=mode, mesh=chips, loops=loops)
     except BadSettingError as error:
         raise click.UsageError(str(error)) from error
     except PjrtError as error:
@@ -82,7 +89,7 @@ def _load(
         wanted = getattr(torch, dtype, None) if dtype else None
         if dtype and not isinstance(wanted, torch.dtype):
             raise click.UsageError(f"--dtype {dtype}: torch has no such dtype")
-        return from_config(config, batch=batch, length=length, train=mode == "train", dtype=wanted)
+        return from_config(config, batch=batch, length=length, mode=mode, dtype=wanted)
     if exported:
         program = torch.export.load(exported)
         args, kwargs = program.example_inputs

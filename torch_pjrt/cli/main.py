@@ -189,7 +189,17 @@ def _internal_errors(function: Callable[..., int], *args: Any, **kwargs: Any) ->
     shell_complete=target_names,
     help="A chip (repeatable); --list has the names.",
 )
-@click.option("--mode", default="infer", show_default=True, help="infer, or train: loss, backward, AdamW.")
+@click.option(
+    "--mode",
+    default="infer",
+    show_default=True,
+    help="infer; train: loss, backward, AdamW; decode: one token against a cache (of --length with --config).",
+)
+@click.option("--mesh", help="Several devices, as data=2,model=2: the batch along data, weights along model.")
+@click.option("--mesh-rules", type=click.Path(exists=True), help="TOML file that says which dims go along which axis.")
+@click.option(
+    "--loops/--no-loops", default=True, show_default=True, help="Let TPU and GPU compilers see equal layers as a loop."
+)
 @click.option("--batch", default=1, show_default=True, help="With --config: batch size.")
 @click.option("--length", default=128, show_default=True, help="With --config: tokens.")
 @click.option("--dtype", help="With --config: dtype of the weights, as bfloat16.")

@@ -307,11 +307,18 @@ def _states(
                 on_host = not isinstance(value, torch.Tensor) or value.device.type == "cpu"
                 size, dtype = ((), None) if on_host else (tuple(value.shape), value.dtype)
                 label = f"{inputs[position].name}.{name}"
-                found.append((position, name, Input("state", label, size, dtype, value if on_host else None)))
+                found.append(
+                    (position, name, Input("state", label, size, dtype, _before(name, value) if on_host else None))
+                )
         return []
 
     capture(run, [stand_in(inputs[i].size, inputs[i].dtype) for i in trainable])  # type: ignore[arg-type]
     return sorted(found, key=lambda s: s[2].dtype is None)  # numbers on the host last: they are no inputs
+
+
+def _before(name: str, value: Any) -> Any:
+    """A number on the host as it was before the step that was just recorded: of these, only counters are known."""
+    return value - 1 if name == "step" else value
 
 
 def _step(

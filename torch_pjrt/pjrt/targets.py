@@ -83,28 +83,48 @@ def available(name: str) -> str | None:
     return None
 
 
+# Smallest topology of at least so many devices, as libtpu names it: chips in 2 dims (v5e, v6e) or 3.
+_TOPOLOGIES = {
+    2: ((4, "2x2"), (8, "2x4"), (16, "4x4"), (32, "4x8"), (64, "8x8")),
+    3: ((4, "2x2x1"), (8, "2x2x2"), (16, "2x2x4"), (32, "2x4x4"), (64, "4x4x4")),
+}
+
+
 @functools.cache
-def device_for(name: str) -> Any:
-    """A device to compile for; it runs nothing unless the target is the CPU. Raises MissingPluginError."""
+def devices_for(name: str, count: int = 1) -> list[Any]:
+    """Devices to compile for; they run nothing unless the target is the CPU. Raises MissingPluginError, BadSettingError."""
     row = target(name)
     missing = available(name)
     if missing:
         what, _, install = missing.partition(": ")
         raise MissingPluginError(what, todo=install)
     if row.platform in ("cpu", "neuron"):
-        return jax.local_devices(backend="cpu")[0]
-    try:
-        if row.platform == "tpu":
-            topology = topologies.get_topology_desc(platform="tpu", topology_name=row.topology)
-        else:
-            topology = topologies.get_topology_desc("", "cuda", target_config=gpu_config(row), topology="1x1x1")
-    except Exception as error:
-        raise CompileError(
-            f"the compiler for {name} could not be set up",
-            todo=_TROUBLE[row.platform],
-            detail=f"{type(error).__name__}: {error}",
-        ) from error
-    return topology.devices[0]
+        found = jax.local_devices(backend="cpu")
+    else:
+        try:
+            found = list(_topology(row, count).devices)
+        except Exception as error:
+            raise CompileError(
+                f"the compiler for {name} could not be set up",
+                todo=_TROUBLE[row.platform],
+                detail=f"{type(error).__name__}: {error}",
+            ) from error
+    if len(found) < count:
+        raise BadSettingError(f"a mesh of {count} devices is more than {name} has here ({len(found)})", todo=_SMALLER)
+    return found[:count]
+
+
+_SMALLER = "Take a smaller mesh, or a TPU or GPU target."
+
+
+def _topology(row: Target, count: int) -> Any:
+    if row.platform != "tpu":
+        return topologies.get_topology_desc("", "cuda", target_config=gpu_config(row), topology=f"1x{count}x1")
+    name = row.topology
+    if count > 1:
+        kind, _, size = name.partition(":")
+        name = f"{kind}:{next((n for c, n in _TOPOLOGIES[size.count('x') + 1] if c >= count), size)}"
+    return topologies.get_topology_desc(platform="tpu", topology_name=name)
 
 
 def gpu_config(row: Target) -> str:

@@ -7,7 +7,6 @@ what a chip of the layout runs; else its operations and bytes correct the roofli
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -105,9 +104,6 @@ def _compile(subject: Subject, workload: Workload, names: list[str]) -> dict[str
     from torch_pjrt import aot
 
     mode = "train" if workload.kind == "train" else "infer"
-    options = (
-        {"loops": False} if "loops" in inspect.signature(aot.compile_all).parameters else {}
-    )  # a loop is counted once
     reports: list[dict[str, Any]] = []
     for program in _programs(subject):
         if isinstance(program.model, torch.nn.Module):
@@ -119,7 +115,7 @@ def _compile(subject: Subject, workload: Workload, names: list[str]) -> dict[str
             targets_=names,
             mode=mode,
             optimizer=program.optimizer,
-            **options,
+            loops=False,  # a compiler counts a loop's body once
         )
         reports.append({r.target: r for r in made})
         names = [n for n in names if reports[-1][n].compiled is not None]  # the second is for figures alone

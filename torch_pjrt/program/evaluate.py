@@ -223,7 +223,7 @@ def run_steps(
     for position, (template, operands) in enumerate(program.steps):
         count = len(template.number_kinds)
         own = list(numbers[at : at + count])
-        with nullcontext() if scopes is None else _named(scopes[position]):
+        with nullcontext() if scopes is None else named(scopes[position]):
             results, bad = evaluate_step(template, [values[i] for i in operands], own, precision)
         at += count
         values.extend(results)
@@ -235,7 +235,7 @@ def run_steps(
 
 
 @contextmanager
-def _named(scope: str) -> Iterator[None]:
+def named(scope: str) -> Iterator[None]:
     """A scope for one step; what a row raises says in which step it was."""
     try:
         with jax.named_scope(scope):

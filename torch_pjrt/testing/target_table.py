@@ -63,6 +63,7 @@ MODELS: dict[str, tuple[str, Callable[[bool], Made]]] = {
     "Whisper-small": ("2 x 30 s", _hugging("WhisperForConditionalGeneration", "WhisperConfig", 2, 64, **_WHISPER)),
     "Llama-3-8B": ("1 x 1024", _hugging("LlamaForCausalLM", "LlamaConfig", 1, 1024, **_LLAMA)),
     "Mixtral-8x7B": ("1 x 64", _hugging("MixtralForCausalLM", "MixtralConfig", 1, 64)),
+    "Mixtral-8x7B, model=8": ("1 x 64", _hugging("MixtralForCausalLM", "MixtralConfig", 1, 64)),
 }
 
 _HEAD = """# Models compiled for chips that are not here
@@ -71,7 +72,8 @@ Written by `python -m torch_pjrt.testing.target_table` from compiles on a machin
 Weights are bfloat16 and were never made; *train* is loss, backward and one AdamW step. Memory is what the compiler plans for
 one device, against what the device has. *not done* in the last column: the compiler did not finish within the limit given,
 which says nothing of the program. Trainium's compiler is not public, so its column has the rules of its documentation that the
-program breaks. [compile.md](compile.md) says how to do this with a model of your own.
+program breaks. *loops*: blocks of equal layers that the compiler saw once, weights stacked. *model=8*: sharded over eight
+devices, memory of one. [compile.md](compile.md) says how to do this with a model of your own.
 
 """
 
@@ -80,9 +82,12 @@ program breaks. [compile.md](compile.md) says how to do this with a model of you
 @click.option("--model", "models", multiple=True, help="One of the table; all by default.")
 @click.option("--target", "targets", multiple=True, default=("h100",), show_default=True)
 @click.option("--mode", "modes", multiple=True, default=("infer", "train"), show_default=True)
+@click.option("--again", is_flag=True, help="Compile also what the table has; without it only what it lacks.")
 @click.option("--limit", default=600, show_default=True, help="Seconds for one compile.")
 @click.option("--child", is_flag=True, hidden=True)
-def main(models: tuple[str, ...], targets: tuple[str, ...], modes: tuple[str, ...], limit: int, child: bool) -> None:
+def main(
+    models: tuple[str, ...], targets: tuple[str, ...], modes: tuple[str, ...], again: bool, limit: int, child: bool
+) -> None:
     """Compile models for targets and write docs/targets.md."""
     if child:
         print(json.dumps(_facts(models[0], targets[0], modes[0])))
@@ -90,6 +95,8 @@ def main(models: tuple[str, ...], targets: tuple[str, ...], modes: tuple[str, ..
     for target in targets:
         for model in models or tuple(MODELS):
             for mode in modes:
+                if not again and _known().get(f"{model}|{mode}|{target}", {}).get("verdict", "not done") != "not done":
+                    continue
                 facts = _in_child(model, target, mode, limit)
                 _keep(f"{model}|{mode}|{target}", facts)
                 print(
@@ -106,7 +113,8 @@ def _facts(model: str, target: str, mode: str) -> dict[str, Any]:
 
     torch.set_float32_matmul_precision("medium")
     made, args, kwargs = MODELS[model][1](mode == "train")
-    return aot.compile(made, args, kwargs, target=target, mode=mode).as_dict()
+    mesh = model.partition(", ")[2] or None
+    return aot.compile(made, args, kwargs, target=target, mode=mode, mesh=mesh).as_dict()
 
 
 def _in_child(model: str, target: str, mode: str, limit: int) -> dict[str, Any]:
@@ -122,19 +130,23 @@ def _in_child(model: str, target: str, mode: str, limit: int) -> dict[str, Any]:
 
 
 def _keep(key: str, facts: dict[str, Any]) -> None:
-    path = DOCS / "targets.json"
-    known = json.loads(path.read_text()) if path.exists() else {}
     slim = {
         k: v
         for k, v in facts.items()
-        if k in ("verdict", "memory", "chip_memory", "cost", "ops", "compile_seconds", "versions")
+        if k
+        in ("verdict", "memory", "chip_memory", "cost", "ops", "compile_seconds", "versions", "loops", "collectives")
     }
     if facts.get("error"):
         slim["error"] = str(facts["error"]).splitlines()[0][:300]
         where = str(facts.get("where") or "").split(" in ")[0]
         slim["where"] = where.replace("\\", "/").split("/site-packages/")[-1]
     slim["rules"] = sorted({f"{f['rule']} ({f['op']})" for f in facts.get("findings", ())})
-    path.write_text(json.dumps({**known, key: slim}, indent=1, sort_keys=True) + "\n")
+    (DOCS / "targets.json").write_text(json.dumps({**_known(), key: slim}, indent=1, sort_keys=True) + "\n")
+
+
+def _known() -> dict[str, Any]:
+    path = DOCS / "targets.json"
+    return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
 def write_page() -> None:
@@ -162,6 +174,10 @@ def _row(key: str, facts: dict[str, Any]) -> str:
     verdict = facts["verdict"]
     if facts.get("rules"):
         verdict += ": " + ", ".join(facts["rules"])
+    if facts.get("loops"):
+        verdict += f" ({len(facts['loops'])} loops)"
+    if facts.get("collectives"):
+        verdict += "; " + ", ".join(f"{n} {name}" for name, n in sorted(facts["collectives"].items()))
     if facts.get("error"):
         verdict += f": {facts['error'].replace('|', '/')} {facts.get('where') or ''}"
     flops = (facts.get("cost") or {}).get("flops")

@@ -16,11 +16,12 @@ from torch_pjrt.errors import BadSettingError, InvalidOperandError
 
 
 def from_config(
-    path: str | Path, *, batch: int = 1, length: int = 128, train: bool = False, dtype: torch.dtype | None = None
+    path: str | Path, *, batch: int = 1, length: int = 128, mode: str = "infer", dtype: torch.dtype | None = None
 ) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
     """The model of a config file (or of the folder that holds one) on the meta device, and arguments of the given sizes.
 
-    dtype: of the weights; without it the config's. Raises BadSettingError without transformers or for an unknown architecture.
+    mode: "decode" gives one token against a cache of `length`. dtype: of the weights; without it the config's. Raises
+    BadSettingError without transformers or for an unknown architecture.
     """
     try:
         import transformers
@@ -44,7 +45,11 @@ def from_config(
     wanted = dtype or getattr(config, "dtype", None)
     if wanted is not None:
         model = model.to(wanted)
-    return model, (), arguments(model, batch=batch, length=length, train=train)
+    if mode == "decode":
+        from torch_pjrt.integrations.hf_config.decode import one_token
+
+        return (*one_token(model, batch=batch, length=length), {})
+    return model, (), arguments(model, batch=batch, length=length, train=mode == "train")
 
 
 def arguments(model: Any, *, batch: int, length: int, train: bool) -> dict[str, Any]:

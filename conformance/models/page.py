@@ -9,13 +9,13 @@ PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "models.md"
 
 _HEAD = """# Models
 
-Written by `python -m conformance.models` from `docs/data/models.json`; do not edit (torchvision and timm must be
-installed for theirs). Each model has random weights and small inputs, is in training mode without dropout, and runs one forward and one backward pass on the device (here: the CPU client),
-as it is (*eager*) and under `torch.compile(model, fullgraph=True)`. *pass*: outputs, every gradient and every buffer are as
-near to a float64 run on the CPU as CPU torch in float32 is (within 4 times its error and 4e-6), no operator fell back to the
-CPU, and the second step compiled nothing. The number is our error over CPU torch's, of all outputs and of all gradients
-together. *programs* are the XLA programs that a step made. *breaks*: graph breaks, for a model that Dynamo has no full
-graph of.
+Written by `python -m conformance.models` from `docs/data/models.json`; do not edit. torchvision and timm must be installed for
+their models. Each model has random weights and small inputs, is in training mode without dropout, and runs one forward and one
+backward pass on the device (here: the CPU client), as it is (*eager*) and under `torch.compile(model, fullgraph=True)`.
+*pass*: outputs, every gradient and every buffer are as near to a float64 run on the CPU as CPU torch in float32 is (within 4
+times its error and 4e-6), no operator fell back to the CPU, and the second step compiled nothing. The number is our error over
+CPU torch's, of all outputs and of all gradients together. *programs* are the XLA programs that a step made. *breaks*: graph
+breaks, for a model that Dynamo has no full graph of.
 
 """
 _COLUMNS = (

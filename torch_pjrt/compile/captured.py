@@ -212,7 +212,7 @@ def bind(args: Sequence[Any]) -> tuple[Signature, list[Cell]]:
                 key.append(None)
                 continue
             cell = cell_of(arg)
-        place = (cell.value.spec, arg.shape, arg.stride(), arg.storage_offset(), arg.dtype)
+        place: Any = (cell.value.spec, arg.shape, arg.stride(), arg.storage_offset(), arg.dtype)
         known = found.get(place)
         aval, starts = aval_of(*place) if known is None else known
         cells.append(cell)

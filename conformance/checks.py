@@ -411,7 +411,7 @@ def _narrowed(result: Any, dtype: torch.dtype) -> Any:
     """Floats of another width back in the dtype under test."""
 
     def one(x: Any) -> Any:
-        narrow = {_wider(d): d for d in (dtype, torch.complex64)}
+        narrow = {_wider(d): d for d in (dtype, torch.float32, torch.complex64)}
         return x.to(narrow[x.dtype]) if isinstance(x, torch.Tensor) and x.dtype in narrow else x
 
     return torch.utils._pytree.tree_map(one, result)

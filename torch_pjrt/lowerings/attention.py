@@ -16,6 +16,7 @@ from jax import lax
 
 from torch_pjrt.lowerings.arrays import Array, as_dtype, broadcast_to, iota, like, opmath
 from torch_pjrt.lowerings.dropout import kept
+from torch_pjrt.lowerings.matmul import product
 from torch_pjrt.ops.registry import row
 
 # Arrays are [B, heads of key, G, L or S, E], where G query heads share a key head; key and value have no G.
@@ -34,10 +35,6 @@ def _flat(x: Array) -> Array:
     return lax.reshape(x, (b, k * g, *rest))
 
 
-def _dot(a: Array, b: Array, dims: Any, precision: Any) -> Array:
-    return lax.dot_general(a, b, dims, precision=precision, preferred_element_type=opmath(a.dtype))
-
-
 def _across(scores: Array, x: Array, precision: Any) -> Array:
     """scores.T @ x over all queries of a key head: [B, K, S, E].
 
@@ -45,15 +42,15 @@ def _across(scores: Array, x: Array, precision: Any) -> Array:
     narrow dtypes: XLA on the CPU has no kernel for their product with a transposed wide result.
     """
     if opmath(x.dtype) != x.dtype:
-        return _dot(scores, x, ACROSS, precision)
-    return lax.transpose(_dot(x, scores, ACROSS, precision), (0, 1, 3, 2))
+        return product(scores, x, ACROSS, precision)
+    return lax.transpose(product(x, scores, ACROSS, precision), (0, 1, 3, 2))
 
 
 def _scores(
     query: Array, key: Array, bias: Array | None, is_causal: bool, scale: Any, groups: int, precision: Any
 ) -> Array:
     """query @ key.T * scale + bias, -inf above the diagonal when causal."""
-    scores = _dot(_grouped(query, groups), key, SCORES, precision)
+    scores = product(_grouped(query, groups), key, SCORES, precision)
     scores = lax.mul(scores, like(1 / math.sqrt(query.shape[-1]) if scale is None else scale, scores))
     low = lax.full_like(scores, -np.inf)
     if bias is not None:
@@ -103,7 +100,7 @@ def attention(
     divisor = lax.select(empty, lax.full_like(total, 1), total)
     if dropout_p:
         weights = lax.mul(weights, as_dtype(_mask(rng, dropout_p, weights.shape), weights.dtype))
-    output = _dot(as_dtype(weights, value.dtype), value, VALUES, precision)
+    output = product(as_dtype(weights, value.dtype), value, VALUES, precision)
     output = lax.div(output, _last(divisor, output))  # after the product: L x E divisions instead of L x S
     words = lax.bitcast_convert_type(lax.reshape(rng, (2, 2)), np.int64)
     seed, offset = (lax.index_in_dim(words, i, 0, False) for i in (0, 1))
@@ -144,7 +141,7 @@ def attention_backward(
     grad, lse = _grouped(grad_out, groups), _grouped(as_dtype(logsumexp, wide), groups)
     lse = lax.select(lax.eq(lse, lax.full_like(lse, -np.inf)), lax.full_like(lse, 0), lse)
     weights = lax.exp(lax.sub(scores, _last(lse, scores)))
-    grad_weights = _dot(grad, value, SCORES, precision)
+    grad_weights = product(grad, value, SCORES, precision)
     dropped = weights
     if dropout_p:
         words = lax.concatenate([lax.reshape(w, (1,)) for w in (philox_seed, philox_offset)], 0)
@@ -158,7 +155,7 @@ def attention_backward(
     scaled = as_dtype(lax.mul(grad_scores, like(factor, grad_scores)), query.dtype)
     results: list[Array] = []
     if grad_input_mask[0]:
-        results.append(_flat(as_dtype(_dot(scaled, key, VALUES, precision), query.dtype)))
+        results.append(_flat(as_dtype(product(scaled, key, VALUES, precision), query.dtype)))
     if grad_input_mask[1]:
         results.append(as_dtype(_across(scaled, _grouped(query, groups), precision), key.dtype))
     if grad_input_mask[2]:

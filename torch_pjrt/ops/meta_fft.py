@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from typing import Any
+
 import torch
 
 from torch_pjrt.ops.metadata import meta_override
@@ -59,3 +61,12 @@ def fft_c2r(self: Tensor, dim: list[int], normalization: int, last_dim_size: int
     sizes = list(self.shape)
     sizes[last] = last_dim_size
     return _transformed(inner, [last], sizes, self.dtype.to_real())
+
+
+def _row_major(functional: Any) -> Any:
+    """The meta kernel of an out= overload: empty outputs become contiguous, whatever the functional result is."""
+    return lambda *args, out, **kwargs: out.new_empty(functional(*args, **kwargs).shape)
+
+
+for _name, _functional in (("c2c", fft_c2c), ("r2c", fft_r2c), ("c2r", fft_c2r)):
+    meta_override(f"aten::_fft_{_name}.out")(_row_major(_functional))

@@ -322,6 +322,10 @@ for _op in (
     torch.ops.aten.linalg_lu_factor_ex.out,
     torch.ops.aten.linalg_ldl_factor_ex.out,
     torch.ops.aten.geqrf.a,
+    torch.ops.aten.linalg_householder_product.out,
+    torch.ops.aten.ormqr.out,
+    torch.ops.aten.lu_solve.out,
+    torch.ops.aten.linalg_lu_solve.out,
 ):
     meta_override(f"{_op._schema.name}.{_op._overloadname}")(_by_columns(_op))
 

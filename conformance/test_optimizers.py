@@ -56,11 +56,13 @@ def _train(info: Any, options: dict[str, Any], device: str, dtype: torch.dtype) 
         params = [torch.nn.Parameter(v.to(torch.float32).to(dtype).to(device)) for v in values]
         rest = {k: v.to(device) if isinstance(v, torch.Tensor) and v.dim() else v for k, v in options.items()}
         optimizer = info.optim_cls(params, **rest)
+        targets: list[Any] = []  # the same for all steps: curvature is estimated across them
         for _ in range(STEPS):
             for p in params:
                 grad = torch.randn(p.shape, generator=generator, dtype=torch.float64)
                 p.grad = grad.to(torch.float32).to(dtype).to(device)
-            optimizer.step(_towards(params, [p.grad for p in params]) if info.step_requires_closure else None)
+            targets = targets or [p.grad for p in params]
+            optimizer.step(_towards(params, targets) if info.step_requires_closure else None)
         return [p.detach() for p in params]
 
     return run

@@ -141,7 +141,7 @@ class Report:
             out.append(f"  mesh {self.mesh}: memory is of one device; {counted}")
         if self.loops:
             blocks = ", ".join(f"{rounds} x {ops} ops" for rounds, ops in self.loops)
-            out.append(f"  compiled as loops, their weights stacked: {blocks}")
+            out.append(f"  compiled as loops, their weights stacked (without loops temporaries may be fewer): {blocks}")
         if self.compile_seconds:
             out.append(f"  compiled in {self.compile_seconds:.1f} s")
         for f in self.findings:

@@ -465,7 +465,7 @@ def out(info: Any, dtype: torch.dtype, *, limit: int | None = None) -> Outcome:
                 chip = written(on_device, given, each, DEVICE, like)
                 job = _job(info, f"{index} (out {each})", sample, host, chip, _no_grad(info, widened, given))
                 if each == "wider":  # computed in the operands' dtype, then cast
-                    job.truth, job.processed = None, lambda result: _narrowed(result, dtype)
+                    job.processed = lambda result: _narrowed(result, dtype)
                 yield job
 
     return run_jobs(jobs(), Outcome())

@@ -16,7 +16,12 @@ KNOWN_FAILURES: dict[tuple[str, str, str, str], str] = {
         "float32",
         "*",
     ): "for a dim out of range CPU torch fails a bare check; the device says so",
-    ("out", "linalg.eig", "float32", "*"): "an empty output for eigenvectors is stored by rows, not by columns",
+    (
+        "backward",
+        "renorm",
+        "complex64",
+        "fused",
+    ): "of an infinity norm: CPU torch gives NaN, because it looks for a modulus in float32 that equals a norm in float64",
 }
 
 

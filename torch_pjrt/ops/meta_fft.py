@@ -1,13 +1,12 @@
 """Meta kernels of the Fourier transforms: strides as CPU torch gives them.
 
 torch's own meta kernels take a bare meta tensor for a CUDA one and answer with the strides of cuFFT's plans. An empty
-output is given the same ones. Loaded with the rows (registry.load_rows).
+output becomes contiguous, as on the CPU. Loaded with the rows (registry.load_rows).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
 from typing import Any
 
 import torch
@@ -35,16 +34,16 @@ def _positive(self: Tensor, dim: Sequence[int]) -> list[int]:
     return [d % max(self.dim(), 1) for d in dim]
 
 
-@meta_override("aten::_fft_c2c.default", "aten::_fft_c2c.out")
-def fft_c2c(self: Tensor, dim: list[int], normalization: int, forward: bool, **out: Tensor) -> Tensor:
+@meta_override("aten::_fft_c2c.default")
+def fft_c2c(self: Tensor, dim: list[int], normalization: int, forward: bool) -> Tensor:
     """Complex to complex."""
     if not dim:
         return self.clone()
     return _transformed(self, _falling(self, _positive(self, dim)), list(self.shape), self.dtype)
 
 
-@meta_override("aten::_fft_r2c.default", "aten::_fft_r2c.out")
-def fft_r2c(self: Tensor, dim: list[int], normalization: int, onesided: bool, **out: Tensor) -> Tensor:
+@meta_override("aten::_fft_r2c.default")
+def fft_r2c(self: Tensor, dim: list[int], normalization: int, onesided: bool) -> Tensor:
     """Real to complex: the last of the dims holds half of the frequencies where only one side is asked for."""
     *others, last = _positive(self, dim)
     sizes = list(self.shape)
@@ -53,8 +52,8 @@ def fft_r2c(self: Tensor, dim: list[int], normalization: int, onesided: bool, **
     return _transformed(self, [*_falling(self, others), last], sizes, self.dtype.to_complex())
 
 
-@meta_override("aten::_fft_c2r.default", "aten::_fft_c2r.out")
-def fft_c2r(self: Tensor, dim: list[int], normalization: int, last_dim_size: int, **out: Tensor) -> Tensor:
+@meta_override("aten::_fft_c2r.default")
+def fft_c2r(self: Tensor, dim: list[int], normalization: int, last_dim_size: int) -> Tensor:
     """Complex to real: the other dims first, then the last."""
     *others, last = _positive(self, dim)
     inner = fft_c2c(self, others, normalization, False) if others else self

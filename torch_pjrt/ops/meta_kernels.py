@@ -326,6 +326,7 @@ for _op in (
     torch.ops.aten.ormqr.out,
     torch.ops.aten.lu_solve.out,
     torch.ops.aten.linalg_lu_solve.out,
+    torch.ops.aten.linalg_ldl_solve.out,
 ):
     meta_override(f"{_op._schema.name}.{_op._overloadname}")(_by_columns(_op))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -47,13 +48,30 @@ def test_bad_cast() -> None:
         torch.ones(2, dtype=torch.int64, device="pjrt").add_(1.5)
 
 
-def test_forbidden_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def twice() -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
+    """A user's own operator that only the CPU knows."""
+    library = torch.library.Library("tests_fallback", "DEF")  # noqa: TOR901
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x * 2, "CPU")
+    yield torch.ops.tests_fallback.twice
+    library._destroy()
+
+
+def test_fallback_is_right_and_counted(twice: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    x = torch.arange(6.0, device="pjrt").reshape(2, 3).T
+    before = torch.pjrt.stats()["fallbacks"].get("tests_fallback::twice.default", 0)
+    result = twice(x)
+    assert result.device == x.device and result.cpu().equal(x.cpu() * 2)
+    assert torch.pjrt.stats()["fallbacks"]["tests_fallback::twice.default"] == before + 1
+
+
+def test_forbidden_fallback(monkeypatch: pytest.MonkeyPatch, twice: Callable[[torch.Tensor], torch.Tensor]) -> None:
     from torch_pjrt.config import settings
 
-    x = torch.ones(3, 3, device="pjrt")
     monkeypatch.setattr(settings, "cpu_fallback", "error")
     with pytest.raises(errors.FallbackError, match="would run on the CPU"):
-        torch.linalg.ldl_factor(x)
+        twice(torch.ones(3, 3, device="pjrt"))
 
 
 def test_out_of_memory() -> None:

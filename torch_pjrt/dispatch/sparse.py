@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._C import DispatchKey, DispatchKeySet
 
 from torch_pjrt.dispatch import sparse_coo, sparse_csr, sparse_make
 from torch_pjrt.dispatch.lines import show, user_line
@@ -19,7 +18,10 @@ from torch_pjrt.errors import UnsupportedOpError
 from torch_pjrt.ops.schema import find_overload
 
 COO, CSR = "SparsePrivateUse1", "SparseCsrPrivateUse1"
-_HOST = {COO: DispatchKeySet(DispatchKey.SparseCPU), CSR: DispatchKeySet(DispatchKey.SparseCsrCPU)}
+_HOST = {
+    COO: torch._C.DispatchKeySet(torch._C.DispatchKey.SparseCPU),
+    CSR: torch._C.DispatchKeySet(torch._C.DispatchKey.SparseCsrCPU),
+}
 _libraries: list[torch.library.Library] = []
 
 # What torch's CPU code does with the parts alone, whatever device they are on.

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from conformance import operands
-from conformance.accuracy import compare
+from conformance.accuracy import WIDE, compare
 from conformance.operands import DEVICE, Arguments, arguments_of, on_cpu, on_device, widened
 from conformance.quirks import EMPTY, RANDOM, STATISTICS, TIED, UNLIKE_STRIDES
 
@@ -188,7 +188,7 @@ def _whoever_won(name: str, sample: Any) -> Callable[[Any], Any] | None:
         return x.detach().cpu().movedim(dim, -1).reshape(-1, x.shape[dim])
 
     def run(result: Any) -> Any:
-        if not result or result[0] is None:
+        if not result or result[0] is None or not sample.input.numel():
             return result
         sums = [torch.zeros(0, dtype=torch.float64)]
         for line, gradient in zip(lines(sample.input), lines(result[0]).double(), strict=True):
@@ -466,6 +466,7 @@ def out(info: Any, dtype: torch.dtype, *, limit: int | None = None) -> Outcome:
                 job = _job(info, f"{index} (out {each})", sample, host, chip, _no_grad(info, widened, given))
                 if each == "wider":  # computed in the operands' dtype, then cast
                     job.processed = lambda result: _narrowed(result, dtype)
+                    job.truth = job.truth if dtype in WIDE else None
                 yield job
 
     return run_jobs(jobs(), Outcome())

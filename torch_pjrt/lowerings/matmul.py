@@ -28,21 +28,23 @@ def product(a: Array, b: Array, dims: Dims, precision: Any, dtype: np.dtype | No
         count = lax.dot_general(as_dtype(a, np.float32), as_dtype(b, np.float32), dims)
         return lax.gt(count, lax.full_like(count, 0))
     dtype = dtype or opmath(a.dtype)
-    (_, (lead, _)), size = dims, a.shape
-    if lead and all(isinstance(size[d], int) and size[d] == 1 for d in lead):
+    lead = dims[1][0]
+    if lead and all(isinstance(a.shape[d], int) and a.shape[d] == 1 for d in lead):
         return _unbatched(a, b, dims, precision, dtype)
     return lax.dot_general(a, b, dims, precision=precision, preferred_element_type=dtype)
 
 
 def _unbatched(a: Array, b: Array, dims: Dims, precision: Any, dtype: np.dtype) -> Array:
     """A product whose batch dims have size 1: XLA on the CPU drops those too late for narrow dtypes, and finds no kernel."""
-    contracted, batch = dims
-    operands, numbers = [], []
-    for x, inner, lead in zip((a, b), contracted, batch, strict=True):
-        operands.append(lax.squeeze(x, tuple(lead)))
-        numbers.append([d - sum(at < d for at in lead) for d in inner])
-    out = lax.dot_general(*operands, (tuple(numbers), ((), ())), precision=precision, preferred_element_type=dtype)
-    return lax.expand_dims(out, range(len(batch[0])))
+    (left, right), (first, second) = dims
+    numbers: Dims = ((_renumbered(left, first), _renumbered(right, second)), ((), ()))
+    a, b = lax.squeeze(a, tuple(first)), lax.squeeze(b, tuple(second))
+    out = lax.dot_general(a, b, numbers, precision=precision, preferred_element_type=dtype)
+    return lax.expand_dims(out, range(len(first)))
+
+
+def _renumbered(dims: Sequence[int], dropped: Sequence[int]) -> tuple[int, ...]:
+    return tuple(d - sum(other < d for other in dropped) for d in dims)
 
 
 def scaled(number: Any, x: Array) -> Array:

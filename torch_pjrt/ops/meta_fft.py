@@ -18,7 +18,7 @@ Tensor = torch.Tensor
 
 def _falling(x: Tensor, dims: Sequence[int]) -> list[int]:
     """Dims by falling stride."""
-    return sorted(dims, key=lambda d: -x.stride(d))
+    return sorted(dims, key=x.stride, reverse=True)
 
 
 def _transformed(self: Tensor, dims: list[int], sizes: list[int], dtype: torch.dtype) -> Tensor:

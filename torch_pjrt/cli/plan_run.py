@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = ["run", "show_list"]
 
-import inspect
 import json
 import os
 import pathlib
@@ -124,10 +123,8 @@ def _run(
 def _reader() -> Any:
     from torch_pjrt.integrations.hf_config import from_config
 
-    by_mode = "mode" in inspect.signature(from_config).parameters
-
     def read(path: Any, *, train: bool, **sizes: Any) -> Any:
-        return from_config(path, **sizes, **({"mode": "train" if train else "infer"} if by_mode else {"train": train}))
+        return from_config(path, mode="train" if train else "infer", **sizes)
 
     return read
 

@@ -52,7 +52,9 @@ def main() -> int:
     parser.add_argument("--json", type=pathlib.Path, help="write results and counts here")
     parser.add_argument("--fresh", action="store_true", help="forget earlier results")
     parser.add_argument("--retry", action="store_true", help="run again what failed, crashed or was never finished")
-    parser.add_argument("--docs", action="store_true", help="write what is proven to docs/data, and docs/ops.md from it")
+    parser.add_argument(
+        "--docs", action="store_true", help="write what is proven to docs/data, and docs/ops.md from it"
+    )
     parser.add_argument("--only-report", action="store_true", help="run nothing; report on every shard there is")
     parser.add_argument("--chunk", type=int, default=400, help="nodes per process")
     options, rest = parser.parse_known_args()

@@ -28,9 +28,7 @@ UNLIKE_STRIDES = frozenset(
 
 # Norms whose saved statistics (all results but the first) are float32 for narrow operands on CUDA and in torch's meta kernels,
 # and narrow in its CPU kernels only: judged as float32.
-STATISTICS = frozenset(
-    "native_layer_norm native_batch_norm _native_batch_norm_legit _batch_norm_with_update".split()
-)
+STATISTICS = frozenset("native_layer_norm native_batch_norm _native_batch_norm_legit _batch_norm_with_update".split())
 
 # Operands that torch wants on the CPU: which of the arguments.
 HOST_OPERANDS = {"tensor_split": (1,)}

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from torch_pjrt.compile.captured import Captured, Draw, Output
+from torch_pjrt.dispatch.bits import plain
 from torch_pjrt.dispatch.fused import Recorder, recorder
 from torch_pjrt.dispatch.lines import Line
 from torch_pjrt.tensor.random import default_state
@@ -73,6 +74,8 @@ def capture(function: Callable[..., Any], args: Sequence[Any], steps: list[Any] 
             with _recording_apart(engine, steps) as recorded:
                 result = function(*stand_ins)
                 flat, structure = torch.utils._pytree.tree_flatten(result)
+                # values and layouts go out, the conj and neg bits do not
+                flat = [plain(t) if isinstance(t, torch.Tensor) and t.device.type != "cpu" else t for t in flat]
                 return _assemble(recorded, stand_ins, inputs, tensor_args, flat, structure)
         finally:
             _states.pop()
@@ -92,9 +95,9 @@ def _stand_ins(args: Sequence[Any]) -> tuple[list[Any], list[Value], list[int]]:
         value = Value(cell.value.spec, READY)
         storage = new_storage(value, arg.untyped_storage().nbytes())
         with torch.no_grad():
-            out.append(
-                tensor_over(storage, tuple(arg.shape), tuple(arg.stride()), int(arg.storage_offset()), arg.dtype)
-            )
+            twin = tensor_over(storage, tuple(arg.shape), tuple(arg.stride()), int(arg.storage_offset()), arg.dtype)
+            twin = torch._conj(twin) if arg.is_conj() else twin
+            out.append(torch._neg_view(twin) if arg.is_neg() else twin)
         inputs.append(value)
         positions.append(position)
     return out, inputs, positions

@@ -8,9 +8,11 @@ import pathlib
 import subprocess
 import sys
 
+import jax
 import pytest
 import torch
 
+from torch_pjrt.aot import build
 from torch_pjrt.aot.lowering import lower, plan_of
 from torch_pjrt.aot.mesh import Mesh, collectives, parse_mesh
 from torch_pjrt.errors import BadSettingError
@@ -90,6 +92,22 @@ def test_loops_cost_what_they_replace(train: bool) -> None:
     assert max(rounds for rounds, _ in looped.loops) == 6
     names = [group for group in looped.arguments if len(group) > 1]
     assert [f"{k}.1.weight" for k in range(6)] in [sorted(group) for group in names]
+
+
+def test_what_is_refused_as_loops_is_compiled_straight(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_, tried = jax.stages.Lowered.compile, []
+
+    def fails_first(self: jax.stages.Lowered) -> jax.stages.Compiled:
+        tried.append(self)
+        if len(tried) == 1:
+            raise RuntimeError("no loops")
+        return compile_(self)
+
+    monkeypatch.setattr(build, "_LOOPS", ("cpu",))
+    assert build.compile(_deep(4), (torch.empty(4, 8),)).loops
+    monkeypatch.setattr(jax.stages.Lowered, "compile", fails_first)
+    report = build.compile(_deep(4), (torch.empty(4, 8),))
+    assert report.ok and not report.loops and len(tried) == 2
 
 
 def test_rules_reach_stacked_arguments() -> None:

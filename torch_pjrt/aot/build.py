@@ -127,7 +127,13 @@ def _compile(
         report.verdict = words.FINDINGS if found else words.CLEAN
         return
     begin = time.perf_counter()
-    report.compiled = report.lowered.compile()
+    try:
+        report.compiled = report.lowered.compile()
+    except Exception:
+        if plan is None:
+            raise
+        _compile(report, traced, row, chips, None, mesh)  # a compiler may take straight what it does not take as loops
+        return
     report.compile_seconds = time.perf_counter() - begin
     stats = report.compiled.memory_analysis()
     if stats is not None:

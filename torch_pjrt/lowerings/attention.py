@@ -141,6 +141,14 @@ def attention_backward(
     grad, lse = _grouped(grad_out, groups), _grouped(as_dtype(logsumexp, wide), groups)
     lse = lax.select(lax.eq(lse, lax.full_like(lse, -np.inf)), lax.full_like(lse, 0), lse)
     weights = lax.exp(lax.sub(scores, _last(lse, scores)))
+    # logsumexp is rounded: where scores are large, the weights of a row do not add up to 1
+    total = lax.reduce(weights, np.zeros((), wide), lax.add, (4,))
+    total = lax.select(lax.eq(total, lax.full_like(total, 0)), lax.full_like(total, 1), total)
+    narrow = grad.dtype != wide
+    if narrow:
+        weights = lax.div(weights, _last(total, weights))
+    else:  # the same in all that follows, with L x E divisions instead of L x S
+        grad = lax.div(grad, _last(total, grad))
     grad_weights = product(grad, value, SCORES, precision)
     dropped = weights
     if dropout_p:
@@ -148,7 +156,7 @@ def attention_backward(
         rng = lax.reshape(lax.bitcast_convert_type(words, np.uint32), (4,))
         mask = as_dtype(_mask(rng, dropout_p, weights.shape), wide)
         dropped, grad_weights = lax.mul(weights, mask), lax.mul(grad_weights, mask)
-    along = lax.mul(as_dtype(grad, wide), as_dtype(_grouped(out, groups), wide))
+    along = lax.mul(weights, grad_weights) if narrow else lax.mul(grad, _grouped(out, groups))
     along = lax.reduce(along, np.zeros((), wide), lax.add, (4,))
     grad_scores = lax.mul(weights, lax.sub(grad_weights, _last(along, scores)))
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale

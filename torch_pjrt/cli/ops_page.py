@@ -51,8 +51,8 @@ def _summary(data: dict[str, Any], ways: dict[str, dict[Any, list[str]]]) -> str
         + ".",
         "",
         "A node is one test of one entry of torch's databases in one dtype and mode: over all of its samples for results and "
-        "gradients in float32 (fused), over at most 48 of them (12 where each is compiled by Dynamo) elsewhere. *Known* are the "
-        "expected failures of `conformance/known_failures.py`, each with its reason. Nodes without samples are left out.",
+        "gradients in float32 (fused), over at most 48 of them (12 where each is compiled by Dynamo) elsewhere. *Known* are "
+        "the expected failures of `conformance/known_failures.py`, each with its reason. Nodes without samples are left out.",
         "",
         "| what is compared with CPU torch | mode | " + " | ".join(OUTCOMES) + " | samples |",
         "|---|---|" + "---|" * (len(OUTCOMES) + 1),

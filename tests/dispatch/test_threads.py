@@ -10,20 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from torch_pjrt.dispatch.install import forget_programs
 from torch_pjrt.errors import PjrtError
 
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counters at zero, nothing compiled, no disk cache."""
-    from torch_pjrt.config import settings
-
-    torch.zeros(1, device="pjrt")
-    monkeypatch.setattr(settings, "cache_dir", "off")
-    torch.pjrt.set_eager_mode("fused")
-    forget_programs()
-    torch.pjrt.reset_stats()
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 class Baton:

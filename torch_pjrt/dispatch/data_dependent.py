@@ -12,24 +12,15 @@ import torch
 from torch._ops import OpOverload
 
 from torch_pjrt.dispatch.fused import recorder
+from torch_pjrt.dispatch.kernel_table import KernelTable
 from torch_pjrt.ops.registry import ROWS, Row
 from torch_pjrt.ops.schema import find_overload, functional_twin, schema_of
 from torch_pjrt.program.program import Template
 from torch_pjrt.tensor.storage import Value, make_tensor
 
 aten = torch.ops.aten
-KERNELS: dict[str, Callable[..., Any]] = {}
-
-
-def kernel(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: the function is the kernel of these overloads."""
-
-    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
-        for name in names:
-            KERNELS[name] = fn
-        return fn
-
-    return register
+KERNELS = KernelTable()
+kernel = KERNELS.kernel
 
 
 def _prefix(template: Template, position: int, value: Value, count: int) -> torch.Tensor:

@@ -10,20 +10,12 @@ from typing import Any
 
 import torch
 
+from torch_pjrt.dispatch.kernel_table import KernelTable
+
 aten = torch.ops.aten
 Tensor = torch.Tensor
-KERNELS: dict[str, Callable[..., Any]] = {}
-
-
-def kernel(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: the function is the kernel of these overloads for COO tensors."""
-
-    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
-        for name in names:
-            KERNELS[name] = fn
-        return fn
-
-    return register
+KERNELS = KernelTable()
+kernel = KERNELS.kernel
 
 
 def is_coo(x: Any) -> bool:

@@ -11,22 +11,13 @@ from typing import Any
 import torch
 
 from torch_pjrt.dispatch import sparse_coo
+from torch_pjrt.dispatch.kernel_table import KernelTable
 from torch_pjrt.dispatch.sparse_make import compressed, to_compressed
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
-KERNELS: dict[str, Callable[..., Any]] = {}
-
-
-def kernel(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: the function is the kernel of these overloads for compressed tensors."""
-
-    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
-        for name in names:
-            KERNELS[name] = fn
-        return fn
-
-    return register
+KERNELS = KernelTable()
+kernel = KERNELS.kernel
 
 
 def _parts(self: Tensor) -> tuple[Tensor, Tensor]:
@@ -150,7 +141,6 @@ def _into(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 KERNELS |= {
-    "add_.Tensor": lambda self, other, *, alpha=1: self.copy_(add(self, other, alpha=alpha)),
     "mm.out": _into(mm),
     "addmm.out": _into(addmm),
     "addmv.out": _into(addmv),
@@ -182,6 +172,12 @@ def add(self: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
             return coo(sparse).to_dense() + dense * alpha  # type: ignore[no-any-return]
         return sparse_coo.add(dense, coo(sparse), alpha=alpha)
     return from_coo(sparse_coo.add(coo(self), coo(other), alpha=alpha))
+
+
+@kernel("add_.Tensor")
+def add_(self: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
+    """The sum, written into the first."""
+    return self.copy_(add(self, other, alpha=alpha))
 
 
 def _coordinates(self: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from torch_pjrt.dispatch.bits import plain
 from torch_pjrt.dispatch.fused import recorder
+from torch_pjrt.dispatch.kernel_table import KernelTable
 from torch_pjrt.errors import InvalidOperandError
 from torch_pjrt.ops.schema import find_overload
 from torch_pjrt.program.program import memory_order
@@ -24,18 +24,8 @@ from torch_pjrt.tensor.storage import UNFILLED, Value, aval_of_tensor, cell_of, 
 from torch_pjrt.tensor.streams import check_device
 
 aten = torch.ops.aten
-KERNELS: dict[str, Callable[..., Any]] = {}
-
-
-def kernel(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: the function is the kernel of these overloads ("empty.memory_format")."""
-
-    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
-        for name in names:
-            KERNELS[name] = fn
-        return fn
-
-    return register
+KERNELS = KernelTable()
+kernel = KERNELS.kernel
 
 
 def _ours() -> str:

@@ -120,7 +120,7 @@ _TABLE = (
     _encoder("BigBird", attention_type="original_full"),
     _own("Funnel", "ForMaskedLM", d_model=32, n_head=4, d_head=8, d_inner=64, block_sizes=[1, 1], num_decoder_layers=1),
     _own("XLNet", "LMHeadModel", "words", d_model=32, n_layer=2, n_head=4, d_inner=64),
-    _own("GPT2", "LMHeadModel", loss_type="ForCausalLM", n_embd=32, n_layer=2, n_head=4, n_positions=64),
+    _own("GPT2", "LMHeadModel", n_embd=32, n_layer=2, n_head=4, n_positions=64),
     _own(
         "GPTNeo",
         hidden_size=32,

@@ -7,6 +7,7 @@ how near), no fallback, and nothing compiled when the same step is run again.
 from __future__ import annotations
 
 import copy
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -107,7 +108,8 @@ def _attempt(
         step(ours, call, on_device, loss)
         second = torch.pjrt.stats()
     except Exception as error:  # noqa: BLE001 - whatever a model raises is a row of the table
-        return {"error": f"{type(error).__name__}: {error}"[:2000]}
+        text = re.sub(r'"[^"\n]*/site-packages/', '"', f"{type(error).__name__}: {error}")
+        return {"error": text[:2000]}
     forward, backward, misses = _judge(found, cpu, truth)
     again = second["compiles"] - first["compiles"]
     return {

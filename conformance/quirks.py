@@ -5,7 +5,7 @@ Not excuses: an entry here is judged in another way (random ops by test_random.p
 
 from __future__ import annotations
 
-# Results that may be random: a sample of these is judged by value if CPU torch gives the same for two seeds.
+# Results that may be random: a sample of these is judged by value if CPU torch gives the same for all seeds tried.
 RANDOM = frozenset(
     """
     bernoulli cauchy exponential geometric log_normal multinomial normal normal.in_place normal.number_mean

@@ -19,7 +19,7 @@ from conformance.accuracy import WIDE, compare
 from conformance.operands import DEVICE, Arguments, arguments_of, on_cpu, on_device, widened
 from conformance.quirks import EMPTY, RANDOM, STATISTICS, TIED, UNLIKE_STRIDES
 
-BATCH = 48
+BATCH = 16
 # So many, because a coin or the start of a pooling window often comes out the same twice.
 SEEDS = range(16)
 INTERNAL = ("LoweringMismatchError", "CompileError", "RuntimeFailedError")

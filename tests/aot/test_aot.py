@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 
+import jax
 import pytest
 import torch
 from click.testing import CliRunner
@@ -71,6 +72,22 @@ def test_wrong_names() -> None:
         aot.compile(*make(), mode="dream")
 
 
+def test_effort(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_, given = jax.stages.Lowered.compile, []
+
+    def compiles(self: jax.stages.Lowered, options: object) -> jax.stages.Compiled:
+        given.append(options)
+        return compile_(self, options)
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", compiles)
+    report = aot.compile(*make(), effort=-1.0)
+    assert report.ok and report.as_dict()["effort"] == -1 and "with effort -1" in str(report)
+    assert "effort" not in str(aot.compile(*make()))
+    assert given == [{"exec_time_optimization_effort": -1.0}, None]
+    with pytest.raises(BadSettingError, match="no effort 2"):
+        aot.compile(*make(), effort=2)
+
+
 def test_a_missing_compiler_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets.importlib.util, "find_spec", lambda name: None)
     targets.devices_for.cache_clear()
@@ -106,6 +123,8 @@ def test_command(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert done.exit_code == 0 and "dot_general" in pathlib.Path("p.mlir").read_text()
     assert pathlib.Path("p.bin").stat().st_size
     assert CliRunner().invoke(main, ["compile"]).exit_code == 2
+    assert CliRunner().invoke(main, [*words, "--effort", "2"]).exit_code == 2
+    assert "with effort -1" in CliRunner().invoke(main, [*words, "--effort", "-1"]).output
     assert "tpu-v6e" in CliRunner().invoke(main, ["compile", "--list"]).output
 
 

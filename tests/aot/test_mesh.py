@@ -97,7 +97,7 @@ def test_loops_cost_what_they_replace(train: bool) -> None:
 def test_what_is_refused_as_loops_is_compiled_straight(monkeypatch: pytest.MonkeyPatch) -> None:
     compile_, tried = jax.stages.Lowered.compile, []
 
-    def fails_first(self: jax.stages.Lowered) -> jax.stages.Compiled:
+    def fails_first(self: jax.stages.Lowered, options: object) -> jax.stages.Compiled:
         tried.append(self)
         if len(tried) == 1:
             raise RuntimeError("no loops")

@@ -42,6 +42,7 @@ def compile(
     optimizer: Callable[[list[torch.Tensor]], torch.optim.Optimizer] | None = None,
     mesh: Mesh | str | None = None,
     loops: bool = True,
+    effort: float = 0.0,
 ) -> Report:
     """Compile a model for a target and say what came of it. Nothing is run, and weights may be on the meta device.
 
@@ -51,13 +52,22 @@ def compile(
     "decode" is "infer" with the arguments of one token, its cache among them and overwritten (hf_config makes them).
     mesh: several devices, as "data=2,model=2" (aot/mesh.py); the report is about one of them.
     loops: let TPU and GPU compilers see blocks of equal layers as loops, which they compile once (program/roll.py).
+    effort: how hard the compiler tries to make the program fast, from -1 (compiles soonest) to 1; 0 is its own choice.
     Raises MissingPluginError, with the command that installs it, when the target's compiler is not here. What stands in the
     program's own way is in the report; `report.check()` raises it.
     """
-    made = compile_all(
-        model, args, kwargs, targets_=(target,), mode=mode, loss=loss, optimizer=optimizer, mesh=mesh, loops=loops
-    )
-    return made[0]
+    return compile_all(
+        model,
+        args,
+        kwargs,
+        targets_=(target,),
+        mode=mode,
+        loss=loss,
+        optimizer=optimizer,
+        mesh=mesh,
+        loops=loops,
+        effort=effort,
+    )[0]
 
 
 def compile_all(
@@ -71,10 +81,15 @@ def compile_all(
     optimizer: Callable[[list[torch.Tensor]], torch.optim.Optimizer] | None = None,
     mesh: Mesh | str | None = None,
     loops: bool = True,
+    effort: float = 0.0,
 ) -> list[Report]:
     """As compile, for several targets; the model is recorded once."""
     if mode not in MODES:
         raise BadSettingError(f"there is no mode {mode!r}", todo=f"Choose one of {', '.join(MODES)}.")
+    if not -1 <= effort <= 1:
+        raise BadSettingError(
+            f"there is no effort {effort:g}", todo="Choose one from -1 to 1; 0 is the compiler's own."
+        )
     mesh = parse_mesh(mesh) if isinstance(mesh, str) else mesh
     devices = {name: targets.devices_for(name, mesh.size if mesh is not None else 1) for name in targets_}
     runtime()  # the package's own troubles are not the model's
@@ -87,9 +102,10 @@ def compile_all(
     plan = plan_of(traced) if loops and any(targets.target(n).platform in _LOOPS for n in targets_) else None
     reports = []
     for name, chips in devices.items():
-        report = Report(name, mode, trace_seconds=seconds, ops=len(traced.program.steps), versions=_versions())
+        report = Report(name, mode, trace_seconds=seconds, ops=len(traced.program.steps), effort=effort)
         report.parameters = sum(torch.Size(i.size).numel() for i in traced.inputs if i.kind == "parameter")
         row = targets.target(name)
+        report.versions = _versions(row.platform)
         report.chip_memory, report.note = row.memory, row.note
         try:
             _compile(report, traced, row, chips, plan if row.platform in _LOOPS else None, mesh)
@@ -128,7 +144,8 @@ def _compile(
         return
     begin = time.perf_counter()
     try:
-        report.compiled = report.lowered.compile()
+        options = {"exec_time_optimization_effort": report.effort} if report.effort else None
+        report.compiled = report.lowered.compile(options)
     except Exception:
         if plan is None:
             raise
@@ -189,10 +206,11 @@ def _line_of(error: Exception) -> str | None:
     return found
 
 
-def _versions() -> dict[str, str]:
+def _versions(platform: str) -> dict[str, str]:
     return {
         "torch_pjrt": __version__,
         "torch": torch.__version__,
         "jax": jax.__version__,
         "jaxlib": jax_compat.jaxlib_version(),
+        **targets.compiler_version(platform),
     }

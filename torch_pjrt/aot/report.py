@@ -65,6 +65,7 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
     trace_seconds: float = 0.0
     compile_seconds: float = 0.0
+    effort: float = 0.0
     versions: dict[str, str] = field(default_factory=dict)
     note: str = ""
     mesh: str = ""
@@ -143,7 +144,8 @@ class Report:
             blocks = ", ".join(f"{rounds} x {ops} ops" for rounds, ops in self.loops)
             out.append(f"  compiled as loops, their weights stacked (without loops temporaries may be fewer): {blocks}")
         if self.compile_seconds:
-            out.append(f"  compiled in {self.compile_seconds:.1f} s")
+            tried = f", with effort {self.effort:g} (0 is the compiler's own)" if self.effort else ""
+            out.append(f"  compiled in {self.compile_seconds:.1f} s{tried}")
         for f in self.findings:
             out.append(f"  {f.rule} {f.op}: {f.text}" + (f"  at {f.where or f.scope}" if f.scope else ""))
         return out

@@ -41,6 +41,7 @@ def run(
     mesh: str | None,
     mesh_rules: str | None,
     loops: bool,
+    effort: float,
 ) -> int:
     """Compile and report. Gives the exit code."""
     if as_list:
@@ -63,7 +64,9 @@ def run(
         chips = parse_mesh(mesh, mesh_rules) if mesh else None
         made, args, kwargs = _load(model, config, exported, mode, batch, length, dtype)
         with console.status(f"compiling for {', '.join(names)}") if console.is_terminal else contextlib.nullcontext():
-            reports = aot.compile_all(made, args, kwargs, targets_=names, mode=mode, mesh=chips, loops=loops)
+            reports = aot.compile_all(
+                made, args, kwargs, targets_=names, mode=mode, mesh=chips, loops=loops, effort=effort
+            )
     except BadSettingError as error:
         raise click.UsageError(str(error)) from error
     except PjrtError as error:

@@ -200,6 +200,13 @@ def _internal_errors(function: Callable[..., int], *args: Any, **kwargs: Any) ->
 @click.option(
     "--loops/--no-loops", default=True, show_default=True, help="Let TPU and GPU compilers see equal layers as a loop."
 )
+@click.option(
+    "--effort",
+    type=click.FloatRange(-1, 1),
+    default=0.0,
+    show_default=True,
+    help="How hard the compiler tries to make the program fast: -1 compiles soonest, 0 is its own choice.",
+)
 @click.option("--batch", default=1, show_default=True, help="With --config: batch size.")
 @click.option("--length", default=128, show_default=True, help="With --config: tokens.")
 @click.option("--dtype", help="With --config: dtype of the weights, as bfloat16.")

@@ -6,7 +6,9 @@ the chip. Reading a result is aot/'s business.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib.metadata
 import importlib.util
 import tomllib
 from dataclasses import dataclass, field
@@ -81,6 +83,15 @@ def available(name: str) -> str | None:
     if importlib.util.find_spec(module) is None:
         return f"the compiler for {name} is not installed: {install}"
     return None
+
+
+def compiler_version(platform: str) -> dict[str, str]:
+    """Name and version of the package that brings a platform's compiler; nothing where that is jaxlib itself."""
+    names = {"tpu": ("libtpu",), "cuda": ("jax-cuda13-plugin", "jax-cuda12-plugin")}.get(platform, ())
+    for name in names:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return {name: importlib.metadata.version(name)}
+    return {}
 
 
 # Smallest topology of at least so many devices, as libtpu names it: chips in 2 dims (v5e, v6e) or 3.

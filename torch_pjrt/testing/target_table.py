@@ -7,6 +7,7 @@ compile runs in a child process under a time limit. Shapes are real, weights are
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -62,6 +63,7 @@ MODELS: dict[str, tuple[str, Callable[[bool], Made]]] = {
     "ViT-B": ("16 x 224 x 224", _hugging("ViTForImageClassification", "ViTConfig", 16, 0)),
     "Whisper-small": ("2 x 30 s", _hugging("WhisperForConditionalGeneration", "WhisperConfig", 2, 64, **_WHISPER)),
     "Llama-3-8B": ("1 x 1024", _hugging("LlamaForCausalLM", "LlamaConfig", 1, 1024, **_LLAMA)),
+    "Llama-3-8B, model=8": ("1 x 1024", _hugging("LlamaForCausalLM", "LlamaConfig", 1, 1024, **_LLAMA)),
     "Mixtral-8x7B": ("1 x 64", _hugging("MixtralForCausalLM", "MixtralConfig", 1, 64)),
     "Mixtral-8x7B, model=8": ("1 x 64", _hugging("MixtralForCausalLM", "MixtralConfig", 1, 64)),
 }
@@ -73,7 +75,9 @@ Weights are bfloat16 and were never made; *train* is loss, backward and one Adam
 one device, against what the device has. *not done* in the last column: the compiler did not finish within the limit given,
 which says nothing of the program. Trainium's compiler is not public, so its column has the rules of its documentation that the
 program breaks. *loops*: blocks of equal layers that the compiler saw once, weights stacked. *model=8*: sharded over eight
-devices, memory of one. [compile.md](compile.md) says how to do this with a model of your own.
+devices, memory of one. Times are of busy machines; CPU time is that of the whole process, recording and imports too.
+*effort -1*: compiled with `--effort -1`, by which the compiler optimises less; verdict and memory are of that program, one
+compiled without it may differ. [compile.md](compile.md) says how to do this with a model of your own.
 
 """
 
@@ -84,28 +88,33 @@ devices, memory of one. [compile.md](compile.md) says how to do this with a mode
 @click.option("--mode", "modes", multiple=True, default=("infer", "train"), show_default=True)
 @click.option("--again", is_flag=True, help="Compile also what the table has; without it only what it lacks.")
 @click.option("--limit", default=600, show_default=True, help="Seconds for one compile.")
+@click.option("--effort", default=0.0, show_default=True, help="How hard the compiler tries; see torch-pjrt compile.")
 @click.option("--child", is_flag=True, hidden=True)
 def main(
-    models: tuple[str, ...], targets: tuple[str, ...], modes: tuple[str, ...], again: bool, limit: int, child: bool
+    models: tuple[str, ...],
+    targets: tuple[str, ...],
+    modes: tuple[str, ...],
+    again: bool,
+    limit: int,
+    effort: float,
+    child: bool,
 ) -> None:
     """Compile models for targets and write docs/targets.md."""
     if child:
-        print(json.dumps(_facts(models[0], targets[0], modes[0])))
+        print(json.dumps(_facts(models[0], targets[0], modes[0], effort)))
         return
     for target in targets:
         for model in models or tuple(MODELS):
             for mode in modes:
                 if not again and _known().get(f"{model}|{mode}|{target}", {}).get("verdict", "not done") != "not done":
                     continue
-                facts = _in_child(model, target, mode, limit)
+                facts = _in_child(model, target, mode, effort, limit)
                 _keep(f"{model}|{mode}|{target}", facts)
-                print(
-                    f"{model} {mode} {target}: {facts['verdict']} {facts.get('compile_seconds', 0):.0f} s", flush=True
-                )
+                print(f"{model} {mode} {target}: {facts['verdict']} {_times(facts)}", flush=True)
     write_page()
 
 
-def _facts(model: str, target: str, mode: str) -> dict[str, Any]:
+def _facts(model: str, target: str, mode: str, effort: float) -> dict[str, Any]:
     """One compile, in this process."""
     import torch
 
@@ -114,11 +123,15 @@ def _facts(model: str, target: str, mode: str) -> dict[str, Any]:
     torch.set_float32_matmul_precision("medium")
     made, args, kwargs = MODELS[model][1](mode == "train")
     mesh = model.partition(", ")[2] or None
-    return aot.compile(made, args, kwargs, target=target, mode=mode, mesh=mesh).as_dict()
+    report = aot.compile(made, args, kwargs, target=target, mode=mode, mesh=mesh, effort=effort)
+    spent = os.times()
+    cpu = spent.user + spent.system + spent.children_user + spent.children_system
+    return {**report.as_dict(), "cpu_seconds": round(cpu, 1)}
 
 
-def _in_child(model: str, target: str, mode: str, limit: int) -> dict[str, Any]:
+def _in_child(model: str, target: str, mode: str, effort: float, limit: int) -> dict[str, Any]:
     words = [sys.executable, "-m", __spec__.name, "--child", "--model", model, "--target", target, "--mode", mode]
+    words += ["--effort", str(effort)]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
@@ -134,7 +147,8 @@ def _keep(key: str, facts: dict[str, Any]) -> None:
         k: v
         for k, v in facts.items()
         if k
-        in ("verdict", "memory", "chip_memory", "cost", "ops", "compile_seconds", "versions", "loops", "collectives")
+        in ("verdict", "memory", "chip_memory", "cost", "ops", "versions", "loops", "collectives")
+        + ("compile_seconds", "cpu_seconds", "effort")
     }
     if facts.get("error"):
         slim["error"] = str(facts["error"]).splitlines()[0][:300]
@@ -189,9 +203,16 @@ def _row(key: str, facts: dict[str, Any]) -> str:
     cells += [size(memory.get("arguments")) if memory else "", size(memory.get("temporaries")) if memory else ""]
     cells += [
         f"{flops:.3g}" if flops else "",
-        f"{facts['compile_seconds']:.0f} s" if facts.get("compile_seconds") else "",
+        _times(facts),
     ]
     return "| " + " | ".join(cells) + " |\n"
+
+
+def _times(facts: dict[str, Any]) -> str:
+    if not facts.get("compile_seconds"):
+        return ""
+    cpu = f" ({facts['cpu_seconds']:.0f} s of CPU)" if facts.get("cpu_seconds") else ""
+    return f"{facts['compile_seconds']:.0f} s{cpu}" + (f", effort {facts['effort']:g}" if facts.get("effort") else "")
 
 
 if __name__ == "__main__":

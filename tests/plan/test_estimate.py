@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -232,6 +236,42 @@ def test_a_compiler_corrects_the_counts() -> None:
         assert row.method == compiled.COUNTS and row.step is not None and plain.step is not None
         by = row.step.mid / plain.step.mid
         assert min(row.compiled.bytes_ratio, 1) * 0.9 < by < max(row.compiled.bytes_ratio, 1) * 1.1  # type: ignore[type-var]
+
+
+# Four CPU devices take a process of its own.
+_SHARDED = """
+import dataclasses, json
+from torch_pjrt.plan import compare, compiled, estimate, families, layout, work
+from torch_pjrt.plan.assumptions import Assumptions
+from torch_pjrt.plan.chips import Chip, Fact
+from torch_pjrt.plan.workload import Workload
+load = Workload("prefill", batch=4, sequence=128)
+make = lambda asked: families.subject("tiny", asked)
+count = work.of(make(load), load)
+known = {"bfloat16": 1e14, "memory": 1e11, "bandwidth": 1e12, "interconnect": 1e11, "domain": 8}
+facts = {name: Fact(value, "", direction="one" if name == "interconnect" else "") for name, value in known.items()}
+here = Chip("here", "here", "us", "cpu", "cpu", facts)
+rows = []
+for tensor in (1, 4):
+    refine = lambda rows: compiled.refine(rows, make, load, count, Assumptions())
+    made = compare.plan(count, [here], [], Assumptions(), layout={"tensor": tensor}, refine=refine)
+    rows.append({**dataclasses.asdict(made.rows[0].compiled), "method": made.rows[0].method, "notes": made.notes})
+too_many = estimate.Estimate(here, layout.Layout(tensor=8))
+print(json.dumps([*rows, compiled._sharded(too_many)]))
+"""
+
+
+def test_a_tensor_parallel_layout_is_compiled_sharded() -> None:
+    flags = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    done = subprocess.run([sys.executable, "-c", _SHARDED], capture_output=True, text=True, env=flags)
+    assert done.returncode == 0, done.stderr
+    one, four, chips_of_eight = json.loads(done.stdout.splitlines()[-1])
+    assert (one["chips"], four["chips"]) == (1, 4) and not one["collectives"] and four["collectives"]["all-reduce"]
+    assert four["verdict"] == "compiles" and four["method"] == compiled.COUNTS
+    assert four["arguments"] < 0.4 * one["arguments"] and four["flops"] < 0.7 * one["flops"]
+    assert four["flops_ratio"] == pytest.approx(4 * four["flops"] / one["flops"] * one["flops_ratio"])
+    assert any("sharded over 4 chips" in note for note in four["notes"])
+    assert chips_of_eight == 1  # there are four devices to compile for
 
 
 def test_a_compiler_that_gives_a_time() -> None:

@@ -1,5 +1,9 @@
 """Asks the real compilers: whether the program of one chip compiles, and what they say of its work, time and memory.
 
+Of a layout's replicas one is compiled, with its batch; a tensor-parallel one for all of its chips together, sharded by
+aot/mesh.py, and the figures are of one of them. Pipelines, contexts and expert axes are not compiled: there it is the whole
+model on one chip.
+
 A stack of equal blocks is not compiled whole: the program with one block and that with two are, and a block is their
 difference. What the compiler says then changes the estimate: its own time replaces the roofline's where it gives one for just
 what a chip of the layout runs; else its operations and bytes correct the roofline's.
@@ -13,6 +17,7 @@ from typing import Any
 
 import torch
 
+from torch_pjrt.errors import PjrtError
 from torch_pjrt.pjrt import targets
 from torch_pjrt.plan import work as counting
 from torch_pjrt.plan.assumptions import Assumptions
@@ -56,18 +61,19 @@ def refine(
     progress: Callable[[str], None] = lambda text: None,
 ) -> list[str]:
     """Fill in `compiles` and `compiled` of every row whose target has a compiler here, and its time. Gives notes."""
-    wanted: dict[int, dict[str, list[Estimate]]] = {}
+    wanted: dict[tuple[int, int], dict[str, list[Estimate]]] = {}
     for row in rows:
         missing = _missing(row.chip.target)
         if missing:
             row.compiles = f"not checked: {missing}"
             continue
-        wanted.setdefault(_share(row.layout, workload), {}).setdefault(row.chip.target, []).append(row)
+        key = (_share(row.layout, workload), _sharded(row))
+        wanted.setdefault(key, {}).setdefault(row.chip.target, []).append(row)
     notes = []
-    for share, chips in wanted.items():
-        progress(f"compiling for {', '.join(chips)}")
+    for (share, tensor), chips in wanted.items():
+        progress(f"compiling for {', '.join(chips)}" + (f", sharded over {tensor}" if tensor > 1 else ""))
         subject = make(replace(workload, batch=share, accumulate=1))
-        found = _compile(subject, workload, list(chips))
+        found = _compile(subject, workload, list(chips), tensor)
         ours = _ours(subject, workload) if any(f.flops or f.bytes for _, f in found.values()) else None
         for name, (said, figures) in found.items():
             for row in chips[name]:
@@ -75,9 +81,10 @@ def refine(
                 row.compiles = said.verdict + (f": {said.detail}" if said.detail else "")
                 _use(row, figures, ours, work, assumed)
         if subject.shorter is not None:
+            held = f"its part of the weights, sharded over {tensor} chips" if tensor > 1 else "all weights"
             notes.append(
-                "compiled: the program with one block and with two, as one chip has it (its batch, all weights); other "
-                "blocks are taken to be like the second"
+                f"compiled: the program with one block and with two, as one chip has it (its batch, {held}); other blocks "
+                "are taken to be like the second"
             )
     return list(dict.fromkeys(notes))
 
@@ -95,13 +102,28 @@ def _share(layout: Layout | None, workload: Workload) -> int:
     return max(1, workload.together // (layout.data * layout.context * layout.microbatches))
 
 
+def _sharded(row: Estimate) -> int:
+    """Over how many chips the program is compiled."""
+    layout, platform = row.layout, targets.target(row.chip.target).platform
+    if layout is None or layout.context > 1 or layout.expert > 1 or layout.pipeline > 1 or platform == "neuron":
+        return 1  # the lint reads the program of one chip
+    try:
+        targets.devices_for(row.chip.target, layout.tensor)
+    except PjrtError:  # more than the compiler has a description of
+        return 1
+    return layout.tensor
+
+
 def _programs(subject: Subject) -> list[Subject]:
     """One block and two; or all of it, where blocks are not known."""
     return [subject.shorter(1), subject.shorter(2)] if subject.shorter is not None else [subject]
 
 
-def _compile(subject: Subject, workload: Workload, names: list[str]) -> dict[str, tuple[Compiled, Figures]]:
+def _compile(
+    subject: Subject, workload: Workload, names: list[str], tensor: int = 1
+) -> dict[str, tuple[Compiled, Figures]]:
     from torch_pjrt import aot
+    from torch_pjrt.aot.mesh import MODEL, Mesh
 
     mode = "train" if workload.kind == "train" else "infer"
     reports: list[dict[str, Any]] = []
@@ -115,6 +137,7 @@ def _compile(subject: Subject, workload: Workload, names: list[str]) -> dict[str
             targets_=names,
             mode=mode,
             optimizer=program.optimizer,
+            mesh=Mesh({MODEL: tensor}) if tensor > 1 else None,
             loops=False,  # a compiler counts a loop's body once
         )
         reports.append({r.target: r for r in made})
@@ -135,6 +158,7 @@ def _compile(subject: Subject, workload: Workload, names: list[str]) -> dict[str
         said = Compiled(
             first.verdict, detail, whole.flops, whole.bytes, whole.seconds, whole.arguments, whole.temporaries, took
         )
+        said.chips, said.collectives = tensor, all_of[-1].collectives
         found[name] = (said, whole)
     return found
 
@@ -165,8 +189,9 @@ def _use(row: Estimate, figures: Figures, ours: Figures | None, work: Work, assu
     layout = row.layout
     if layout is None or row.step is None or ours is None or not ours.flops or not ours.bytes or row.compiled is None:
         return
-    more = figures.flops / ours.flops if figures.flops else 1.0
-    moved = figures.bytes / ours.bytes if figures.bytes else 1.0
+    chips = row.compiled.chips  # the plan divides all work by them
+    more = figures.flops * chips / ours.flops if figures.flops else 1.0
+    moved = figures.bytes * chips / ours.bytes if figures.bytes else 1.0
     row.compiled.flops_ratio, row.compiled.bytes_ratio = more, moved
     machine = Machine(work.with_attention(False), row.chip, assumed, scale=(more, moved))
     timed = machine.step(layout)

@@ -27,7 +27,8 @@ _SHOWN = 5  # layouts that are shown beside the best
 class Compiled:
     """What the target's compiler said: verdict ("compiles", "lint-clean", ...), the figures it gave for one chip's program.
 
-    flops_ratio, bytes_ratio: its counts by the plan's own of the same program. took: seconds of compiling.
+    flops_ratio, bytes_ratio: its counts by the plan's own of the same program. took: seconds of compiling. chips: over how many
+    the program was sharded; collectives: how many of each it has, with two blocks where blocks are known.
     """
 
     verdict: str
@@ -40,6 +41,8 @@ class Compiled:
     took: float = 0.0
     flops_ratio: float | None = None
     bytes_ratio: float | None = None
+    chips: int = 1
+    collectives: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

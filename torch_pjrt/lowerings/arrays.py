@@ -15,8 +15,16 @@ Array = Any
 
 
 def as_dtype(x: Array, dtype: Any) -> Array:
-    """x converted to a NumPy dtype (unchanged if it has it)."""
-    return x if x.dtype == dtype else lax.convert_element_type(x, dtype)
+    """x converted to a NumPy dtype (unchanged if it has it).
+
+    A bool becomes a float by way of an integer: of a product with a bool that was converted at once XLA makes a selection,
+    in which infinity times False is 0, not NaN, and -1 times False is 0, not -0.
+    """
+    if x.dtype == dtype:
+        return x
+    if x.dtype == np.bool_ and np.dtype(dtype).kind not in "iub":
+        x = lax.convert_element_type(x, np.int32)
+    return lax.convert_element_type(x, dtype)
 
 
 def like(number: Array | float, x: Array) -> Array:

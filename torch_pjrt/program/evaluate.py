@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from torch_pjrt.errors import LoweringMismatchError
+from torch_pjrt.lowerings.arrays import as_dtype
 from torch_pjrt.ops.dtypes import TO_NUMPY
 from torch_pjrt.ops.registry import Checked, Promote
 from torch_pjrt.program.access import read
@@ -64,7 +65,7 @@ def cast(x: Array, dtype: np.dtype) -> Array:
         x = lax.convert_element_type(x, np.int64)  # negative floats wrap, as in C on the chips torch runs on
     elif dtype.kind == "i" and dtype.itemsize < 4 and x.dtype.kind not in "iub":
         x = lax.convert_element_type(x, np.int32)
-    return lax.convert_element_type(x, dtype)
+    return as_dtype(x, dtype)
 
 
 def _widened(dtype: np.dtype) -> np.dtype:

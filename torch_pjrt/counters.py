@@ -22,6 +22,9 @@ class Counters:
     compile_seconds: float = 0.0
     captures: int = 0  # of graphs of torch.compile, one per size
     captures_dropped: int = 0
+    compiles_ahead: int = 0  # of `compiles`: before anybody needed them
+    captures_ahead: int = 0  # of `captures`: for sizes that had not come yet
+    captures_ahead_used: int = 0  # of those: whose size has come
     programs_launched: int = 0
     recorded_ops: int = 0
     flushes: Counter[str] = field(default_factory=Counter)
@@ -41,6 +44,9 @@ class Counters:
             "compile_seconds": self.compile_seconds,
             "captures": self.captures,
             "captures_dropped": self.captures_dropped,
+            "compiles_ahead": self.compiles_ahead,
+            "captures_ahead": self.captures_ahead,
+            "captures_ahead_used": self.captures_ahead_used,
             "programs_launched": self.programs_launched,
             "recorded_ops": self.recorded_ops,
             "flushes": dict(self.flushes),
@@ -54,6 +60,7 @@ class Counters:
         """All counters to zero."""
         self.compiles = self.cache_hits = self.disk_hits = self.programs_launched = self.recorded_ops = 0
         self.captures = self.captures_dropped = 0
+        self.compiles_ahead = self.captures_ahead = self.captures_ahead_used = 0
         self.compile_seconds = 0.0
         for counter in (self.flushes, self.host_reads, self.fallbacks, self.fallback_lines, self.wide_dtypes):
             counter.clear()

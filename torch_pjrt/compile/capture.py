@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from torch_pjrt.compile.captured import Captured, Draw, Output
+from torch_pjrt.compile.captured import Captured, Draw, Output, byte_of, is_part
+from torch_pjrt.compile.positions import positions_of
 from torch_pjrt.dispatch.bits import plain
 from torch_pjrt.dispatch.fused import Recorder, recorder
 from torch_pjrt.dispatch.lines import Line
@@ -144,7 +145,9 @@ def _assemble(
     storages = {id(stand_ins[a].untyped_storage()._pjrt): a for a in tensor_args}
     assert _states
     saved = {id(tensor): step for tensor, step in _states[-1].saved}
-    outputs = [Output(state=saved[id(t)]) if id(t) in saved else _output(t, storages, numbering) for t in flat]
+    outputs = [
+        Output(state=saved[id(t)]) if id(t) in saved else _output(t, storages, numbering, stand_ins) for t in flat
+    ]
     writes = []
     for position, argument in enumerate(tensor_args):
         now = cell_of(stand_ins[argument]).value
@@ -152,9 +155,18 @@ def _assemble(
             writes.append((argument, numbering[now]))
     wanted = {o.value for o in outputs} | {v for _, v in writes}
     count = sum(len(t.outs) for t, *_ in steps)
+    numbers = [s[2] for s in steps]
+    parts = [i for i, argument in enumerate(tensor_args) if is_part(stand_ins[argument], inputs[i].spec)]
     return Captured(
         steps=body,
-        numbers=[s[2] for s in steps],
+        numbers=numbers,
+        positions=positions_of(
+            body,
+            numbers,
+            {i: k for k, i in enumerate(parts)},
+            tuple(byte_of(stand_ins[tensor_args[i]]) for i in parts),
+            first,
+        ),
         random=_draws(steps, stand_ins),
         lines=[s[4] for s in steps],
         in_specs=[v.spec for v in inputs] + [v.spec for v in constants],
@@ -180,12 +192,12 @@ def _draws(steps: list[Any], args: list[Any]) -> list[Draw]:
     return out
 
 
-def _output(item: Any, storages: dict[int, int], numbering: dict[Value, int]) -> Output:
+def _output(item: Any, storages: dict[int, int], numbering: dict[Value, int], args: Sequence[Any]) -> Output:
     if not isinstance(item, torch.Tensor) or item.device.type == "cpu":
         return Output(constant=item)
     place = (tuple(item.shape), tuple(item.stride()), int(item.storage_offset()), item.dtype)
     cell = cell_of(item)
     argument = storages.get(id(cell), -1)
     if argument >= 0:
-        return Output(place=place, input=argument)
+        return Output(place=place, input=argument, start=byte_of(args[argument]))
     return Output(place=place, value=numbering[cell.value])

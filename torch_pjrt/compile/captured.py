@@ -9,17 +9,19 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from torch_pjrt.compile.positions import Positions
 from torch_pjrt.compile.tuning import Tuning
 from torch_pjrt.counters import counters
 from torch_pjrt.dispatch import launch
 from torch_pjrt.dispatch.fused import Recorder, holders, recorder
-from torch_pjrt.dispatch.launch import Plans, Policy
+from torch_pjrt.dispatch.launch import Plan, Plans, Policy
 from torch_pjrt.dispatch.lines import Line
 from torch_pjrt.pjrt.compiler import Executable
 from torch_pjrt.program.program import OutSpec, Spec, Template, out_spec
@@ -40,6 +42,7 @@ class Output:
     constant: Any = None
     place: Place | None = None
     input: int = -1  # the argument whose storage it shares
+    start: int = 0  # the byte of that storage at which the argument began
     value: int = -1  # the number of the Program's value
     state: int = -1  # the step before which the generator's state is wanted
     whole: OutSpec | None = None  # the value fills a storage that no other result shares
@@ -71,9 +74,11 @@ class Captured:
     outputs: list[Output]
     live: list[bool]
     structure: Any
+    positions: Positions
     policy: Policy = field(default_factory=Policy)
     tuning: Tuning | None = None
     plans: Plans = field(default_factory=Plans)
+    ahead: bool = False  # made for a size that has not come yet
     compiling: Callable[[], AbstractContextManager[object]] = nullcontext  # around a run that makes a plan
     written: list[int] = field(init=False)  # inputs whose storage is written
     specs: list[Spec] = field(init=False)  # of every value
@@ -90,8 +95,13 @@ class Captured:
                 if offset == 0 and whole.stride == stride and whole.spec is self.specs[output.value]:
                     output.whole = whole
 
-    def __call__(self, args: Sequence[Any], cells: list[Cell] | None = None) -> list[Any]:
-        """Run on real arguments with the signature that was captured. cells: of the tensor arguments, where they are known."""
+    def __call__(
+        self, args: Sequence[Any], cells: list[Cell] | None = None, numbers: list[tuple[Any, ...]] | None = None
+    ) -> list[Any]:
+        """Run on real arguments with the signature that was captured.
+
+        cells: of the tensor arguments, where they are known; numbers: where the arguments start elsewhere than those did.
+        """
         engine = recorder()
         with engine.lock:
             engine.flush("compiled call")
@@ -103,10 +113,24 @@ class Captured:
             values += self.constants
             dead = self._reusable(values)
             arrays: list[Any] = [v.array for v in values]
-            numbers = self._drawn(args)
+            numbers = self._drawn(args, self.numbers if numbers is None else numbers)
             if self.steps:
                 self._run(engine, arrays, dead, numbers)
             return self._results(args, cells, arrays, numbers)
+
+    def prepare(self, like: Captured) -> None:
+        """Start compiling, in other threads, what a call will run; it will own its inputs as the last call of `like` did."""
+        policy, precision, reusable = key = next(reversed(like.plans))
+        self._plan(key, policy, reusable, ahead=True)
+        self.ahead = True
+
+    def _arrived(self) -> None:
+        """A size for which this was made ahead has come. What could not be compiled is left to this call."""
+        self.ahead = False
+        counters.captures_ahead_used += 1
+        waiting = [e for plan in self.plans.values() for e in (x.executable for x in plan.launches)]
+        if any(isinstance(e, Future) and e.exception() is not None for e in waiting):
+            self.plans.clear()
 
     def executables(self) -> list[Executable]:
         """Those that it has run."""
@@ -120,11 +144,11 @@ class Captured:
         counts = holders(values)
         return tuple(i for i in self.written if counts[i] == 1 and not values[i].shared)  # 1: its storage's cell
 
-    def _drawn(self, args: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """The numbers of this call: those of the capture, with new positions in the random stream."""
+    def _drawn(self, args: Sequence[Any], numbers: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """The numbers of this call, with new positions in the random stream."""
         if not self.random:
-            return self.numbers
-        numbers = list(self.numbers)
+            return numbers
+        numbers = list(numbers)
         for draw in self.random:
             if draw.state < 0:
                 position = take(default_state(), draw.words)
@@ -142,19 +166,24 @@ class Captured:
         plan = self.plans.get(key)
         counters.flushes["compiled call"] += 1
         arrays += [None] * len(self.live)
-        if plan is not None:
+        if plan is not None and not self.ahead:
             engine.checks += launch.run(key, plan, arrays, numbers, self.lines, self.plans)
         else:
-            dead = [False] * len(self.in_specs)
-            for i in reusable:
-                dead[i] = True
+            if self.ahead:
+                self._arrived()
             with self.compiling():
-                plan = launch.plan_for(
-                    key, lambda: self.steps, self.in_specs, self.live, dead, self.lines, self.plans, policy
-                )
+                plan = self._plan(key, policy, reusable)
                 engine.checks += launch.run(key, plan, arrays, numbers, self.lines, self.plans)
         if self.tuning is not None:
             self.tuning.ran(policy, len(plan.launches))
+
+    def _plan(self, key: Any, policy: Policy, reusable: tuple[int, ...], *, ahead: bool = False) -> Plan:
+        dead = [False] * len(self.in_specs)
+        for i in reusable:
+            dead[i] = True
+        return launch.plan_for(
+            key, lambda: self.steps, self.in_specs, self.live, dead, self.lines, self.plans, policy, ahead=ahead
+        )
 
     def _results(
         self, args: Sequence[Any], cells: list[Cell], arrays: list[Any], numbers: list[tuple[Any, ...]]
@@ -184,7 +213,9 @@ class Captured:
                 continue
             size, stride, offset, dtype = output.place
             if output.input >= 0:
-                storage = args[output.input].untyped_storage()
+                argument = args[output.input]
+                storage = argument.untyped_storage()
+                offset += (byte_of(argument) - output.start) // dtype.itemsize
             else:
                 storage = fresh.get(output.value)
                 if storage is None:
@@ -194,13 +225,25 @@ class Captured:
         return out
 
 
-def bind(args: Sequence[Any]) -> tuple[Signature, list[Cell]]:
-    """What a capture depends on (how tensors lie in their storages, and plain values), and the tensors' Cells.
+def byte_of(tensor: torch.Tensor) -> int:
+    """At which byte of its storage a tensor starts."""
+    return int(tensor.storage_offset()) * tensor.dtype.itemsize
+
+
+def is_part(tensor: torch.Tensor, payload: Spec) -> bool:
+    """Whether a tensor is a part of its storage's payload that could start elsewhere in it."""
+    return bool(aval_of(payload, tensor.shape, tensor.stride(), int(tensor.storage_offset()), tensor.dtype)[1])  # type: ignore[arg-type]
+
+
+def bind(args: Sequence[Any]) -> tuple[Signature, list[Cell], tuple[int, ...]]:
+    """What a capture depends on (how tensors lie in their storages, and plain values), the tensors' Cells, and at which
+    byte of its storage each tensor starts that could start elsewhere (see is_part).
 
     CPU tensors do not count: of those a Program reads only states of the generator, at each call.
     """
     key: list[Any] = []
     cells: list[Cell] = []
+    bytes_before: tuple[int, ...] = ()
     for arg in args:
         if not isinstance(arg, torch.Tensor):
             key.append((type(arg), arg))
@@ -218,5 +261,5 @@ def bind(args: Sequence[Any]) -> tuple[Signature, list[Cell]]:
         cells.append(cell)
         key.append(aval)
         if starts:
-            key.append(starts)
-    return tuple(key), cells
+            bytes_before += (byte_of(arg),)
+    return tuple(key), cells, bytes_before

@@ -118,6 +118,11 @@ def _body(
     return body, captured
 
 
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous tensor that fills its storage, as a body's stand-in for it must: a body is given what the step reads."""
+    return tensor.clone(memory_format=torch.contiguous_format)  # free where it is one already
+
+
 def _record(
     row: Row,
     functions: Sequence[tuple[Callable[..., Any], Sequence[torch.Tensor]]],
@@ -134,7 +139,7 @@ def _record(
         body, captured = _body(function, args, numbers, kinds, constants)
         bodies.append(body)
         captures.append(captured)
-    tensors = [t.contiguous() for t in operands]
+    tensors = [_whole(t) for t in operands]
     everything = ([pred] if pred is not None else []) + tensors
     reads = [aval_of_tensor(t) for t in everything]
     starts = [s for _, _, own in reads for s in own]
@@ -176,14 +181,14 @@ def _shapes_of(captured: Captured) -> list[tuple[tuple[int, ...], torch.dtype]]:
 
 def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Sequence[Any]) -> Any:
     """torch.cond in a capture."""
-    tensors = [t.contiguous() for t in operands]
+    tensors = [_whole(t) for t in operands]
     functions = [(true_fn, tensors), (false_fn, tensors)]
     return tuple(_record(COND, functions, tensors, lambda cs: _shapes_of(cs[0]), pred))
 
 
 def while_loop(cond_fn: Any, body_fn: Any, carried: Sequence[Any], extra: Sequence[Any]) -> Any:
     """torch.while_loop in a capture."""
-    tensors = [t.contiguous() for t in (*carried, *extra)]
+    tensors = [_whole(t) for t in (*carried, *extra)]
     functions = [(cond_fn, tensors), (body_fn, tensors)]
     count = len(carried)
     return tuple(_record(WHILE, functions, tensors, lambda cs: _shapes_of(cs[1]), carried=count))
@@ -192,8 +197,8 @@ def while_loop(cond_fn: Any, body_fn: Any, carried: Sequence[Any], extra: Sequen
 def scan(combine_fn: Any, init: Sequence[Any], xs: Sequence[Any], extra: Sequence[Any] = ()) -> Any:
     """torch's scan along dim 0 in a capture."""
     length = xs[0].shape[0]
-    tensors = [t.contiguous() for t in (*init, *xs, *extra)]
-    step_args = [*tensors[: len(init)], *(x[0].contiguous() for x in xs), *tensors[len(init) + len(xs) :]]
+    tensors = [_whole(t) for t in (*init, *xs, *extra)]
+    step_args = [*tensors[: len(init)], *(_whole(x[0]) for x in xs), *tensors[len(init) + len(xs) :]]
 
     def shapes(captures: list[Captured]) -> list[tuple[tuple[int, ...], torch.dtype]]:
         found = _shapes_of(captures[0])

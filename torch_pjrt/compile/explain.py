@@ -13,7 +13,9 @@ import torch
 _SHOWN = 4
 
 
-def cause(what: str, names: Sequence[str], args: Sequence[Any], before: Sequence[Any] | None) -> str:
+def cause(
+    what: str, names: Sequence[str], args: Sequence[Any], before: Sequence[Any] | None, again: str = "again"
+) -> str:
     """One line. what: the graph; args, before: the arguments of this capture and of the one before, as facts_of gives them."""
     if before is None:
         return f"captured {what}: first time"
@@ -21,7 +23,7 @@ def cause(what: str, names: Sequence[str], args: Sequence[Any], before: Sequence
     sizes = [text for text in found if " size " in text]  # numbers that change with a size say the same again
     shown = sizes or found
     more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-    return f"captured {what} again: {'; '.join(shown[:_SHOWN])}{more}"
+    return f"captured {what} {again}: {'; '.join(shown[:_SHOWN])}{more}"
 
 
 def facts_of(args: Sequence[Any]) -> list[Any]:

@@ -15,9 +15,11 @@ from typing import Any
 import torch
 
 from torch_pjrt.compile import artifacts, explain, observe
+from torch_pjrt.compile.ahead import Ahead
 from torch_pjrt.compile.capture import Captured, Steps, capture
 from torch_pjrt.compile.captured import Signature, bind
 from torch_pjrt.compile.options import Options
+from torch_pjrt.compile.positions import Numbers, names_positions
 from torch_pjrt.compile.source_lines import first_line, line_of, names_in
 from torch_pjrt.compile.split import Env, Split
 from torch_pjrt.compile.tuning import Tuning
@@ -38,6 +40,9 @@ class CompiledGraph:
         self.options = options
         self.split = Split(graph)
         self.captures: OrderedDict[Signature, Captured] = OrderedDict()
+        self.absolute = names_positions(graph)
+        count = min(options.sizes_ahead, self._limit() - 1)  # the present size keeps its place
+        self.ahead = Ahead(count) if count > 0 else None
         self.uncaptured = False
         self.names = names_in(graph, names)
         line = first_line(graph)
@@ -67,8 +72,8 @@ class CompiledGraph:
         with engine.lock:
             if self.uncaptured:
                 return self._interpret(given, env)
-            key, cells = bind(args)
-            captured = self.captures.get(key)
+            key, cells, starts = bind(args)
+            key, captured, numbers = self._find(key, starts)
             if captured is None:
                 engine.flush("capture")  # what is pending is not this graph's
                 try:
@@ -80,9 +85,45 @@ class CompiledGraph:
                     return self._interpret(given, env)
             elif len(self.captures) > 1:
                 self.captures.move_to_end(key)
-            return captured(args, cells)
+            results = captured(args, cells, numbers)
+            if self.ahead is not None:
+                self._look_ahead(self.ahead, key, captured, args, env)
+            return results
 
-    def _capture(self, key: Signature, args: Sequence[Any], env: Env) -> Captured:
+    def _find(self, key: Signature, starts: tuple[int, ...]) -> tuple[Signature, Captured | None, Numbers | None]:
+        """The capture for arguments that lie so and start there, under its key, and its numbers."""
+        if not starts:
+            return key, self.captures.get(key), None
+        if self.absolute:
+            key = (*key, starts)
+            return key, self.captures.get(key), None
+        while True:
+            captured = self.captures.get(key)
+            if captured is None:
+                return key, None, None
+            numbers = captured.positions.numbers_at(starts)
+            if numbers is not None:
+                return key, captured, numbers
+            key = (*key, "elsewhere")
+
+    def _look_ahead(self, ahead: Ahead, key: Signature, captured: Captured, args: Sequence[Any], env: Env) -> None:
+        """Capture the sizes that are likely to come, and start their compiles in other threads."""
+        if forbidden.recompile or not captured.plans:
+            return
+        try:
+            for guess in ahead.guesses(key, args):
+                bound, _, starts = bind(guess)
+                bound, known, _ = self._find(bound, starts)
+                if known is None:
+                    with self.observed.compiling():
+                        self._capture(bound, guess, env, ahead=True).prepare(captured)
+        except Exception as error:  # noqa: BLE001 - nobody has asked for these sizes
+            _log.warning("no sizes are compiled ahead any more for %s: %s", self.title, error)
+            self.ahead = None
+        if key in self.captures:
+            self.captures.move_to_end(key)
+
+    def _capture(self, key: Signature, args: Sequence[Any], env: Env, *, ahead: bool = False) -> Captured:
         """Record the graph for arguments that lie as these do; the longest unused capture makes room."""
         steps = Steps()
         with self.observed.compiling():
@@ -90,13 +131,15 @@ class CompiledGraph:
         captured.compiling = functools.partial(self._compiling, key)
         captured.policy = self.options.policy
         captured.tuning = Tuning() if self.options.tune else None
-        limit = self.options.compiled_sizes or settings.compiled_sizes
-        while len(self.captures) >= limit:
+        while len(self.captures) >= self._limit():
             self.captures.popitem(last=False)
             counters.captures_dropped += 1
         self.captures[key] = captured
-        self._note(args)
+        self._note(args, ahead)
         return captured
+
+    def _limit(self) -> int:
+        return self.options.compiled_sizes or settings.compiled_sizes
 
     @contextlib.contextmanager
     def _compiling(self, key: Signature) -> Iterator[None]:
@@ -105,13 +148,15 @@ class CompiledGraph:
             yield
         artifacts.record(self.captures[key])
 
-    def _note(self, args: Sequence[Any]) -> None:
+    def _note(self, args: Sequence[Any], ahead: bool) -> None:
         known = dict(zip(self.split.placeholders, self.names, strict=True))
         names = [known.get(n, n.name) for n in (*self.split.arguments, *self.split.crossing)]
         facts = explain.facts_of(args)
-        text = explain.cause(self.title, names, facts, self._before)
-        self._before = facts
+        text = explain.cause(self.title, names, facts, self._before, "ahead" if ahead else "again")
+        if not ahead:
+            self._before = facts
         counters.captures += 1
+        counters.captures_ahead += ahead
         counters.causes.append(text)
         _log.info("%s", text)
         self.observed.cause(text)

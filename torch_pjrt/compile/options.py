@@ -39,6 +39,10 @@ def _positive(value: int) -> str | None:
     return None if value > 0 and not isinstance(value, bool) else "give a positive integer"
 
 
+def _count(value: int) -> str | None:
+    return None if value >= 0 and not isinstance(value, bool) else "give an integer, at least 0"
+
+
 def _flags(value: Mapping[Any, Any]) -> str | None:
     sound = all(isinstance(k, str) and isinstance(v, (str, int, float, bool)) for k, v in value.items())
     return None if sound else "give names of XLA's options with text, numbers or booleans"
@@ -49,6 +53,9 @@ OPTIONS: dict[str, Option] = {
     "recompute": Option((bool,), "whether backward computes cheap values again (default) or forward saves all of them"),
     "compiled_sizes": Option(
         (int,), "for how many sizes a graph keeps its executables, in place of the setting", _positive
+    ),
+    "sizes_ahead": Option(
+        (int,), "how many of the next sizes of a growing input are compiled before they come (default 0)", _count
     ),
     "matmul_precision": Option(
         (str,), "`highest`, `high` or `medium`, in place of torch.set_float32_matmul_precision", _precision
@@ -63,6 +70,7 @@ class Options:
 
     recompute: bool = True
     compiled_sizes: int | None = None
+    sizes_ahead: int = 0
     policy: Policy = Policy()
     tune: bool = False
 
@@ -84,6 +92,7 @@ def parse(mode: str | None, options: Mapping[str, Any] | None) -> Options:
     return Options(
         recompute=given.get("recompute", True),
         compiled_sizes=given.get("compiled_sizes"),
+        sizes_ahead=given.get("sizes_ahead", 0),
         policy=policy,
         tune=mode is not None and mode.startswith("max-autotune") and "share_layers" not in given,
     )

@@ -47,6 +47,8 @@ class DeviceRuntime:
         head = f"{counters.compiles} programs compiled in {counters.compile_seconds:.2f} s"
         if counters.captures:
             head += f", {counters.captures} graphs of torch.compile captured"
+        if counters.captures_ahead:
+            head += f" ({counters.captures_ahead} of them ahead, {counters.captures_ahead_used} of which were called)"
         return "\n".join([head, *(f"  {i + 1}. {cause}" for i, cause in enumerate(causes))])
 
     def set_eager_mode(self, mode: str) -> None:

@@ -86,8 +86,13 @@ def plan_for(
     lines: Sequence[Line],
     plans: Plans = _eager,
     policy: Policy = _BY_SETTINGS,
+    *,
+    ahead: bool = False,
 ) -> Plan:
-    """The plan of a pending Program; new ones are cut, and their missing executables start compiling together."""
+    """The plan of a pending Program; new ones are cut, and their missing executables start compiling together.
+
+    ahead: it may be run later, or never.
+    """
     plan = plans.get(key)
     if plan is not None:
         counters.cache_hits += 1
@@ -102,7 +107,9 @@ def plan_for(
     for segment in segments:
         where = [show(lines[s]) for s in segment.order]
         numbered = tuple(s for s in segment.order if body[s][0].number_kinds)
-        launches.append(Launch(segment, executable_for(segment.program, mode, where, policy.xla), numbered))
+        launches.append(
+            Launch(segment, executable_for(segment.program, mode, where, policy.xla, ahead=ahead), numbered)
+        )
     plan = Plan(launches, len(in_specs) + len(live))
     plans[key] = plan
     return plan

@@ -89,9 +89,12 @@ _executables: weakref.WeakValueDictionary[Any, Executable | Future[Executable]] 
 
 
 def executable_for(
-    program: Program, precision: str, where: Sequence[str | None], xla: XlaOptions = ()
+    program: Program, precision: str, where: Sequence[str | None], xla: XlaOptions = (), *, ahead: bool = False
 ) -> Executable | Future[Executable]:
-    """The executable of a Program, or a Future of one that is being compiled. `where`: the user's line of every step."""
+    """The executable of a Program, or a Future of one that is being compiled. `where`: the user's line of every step.
+
+    ahead: nobody waits for it yet, and perhaps nobody will: it is compiled apart, and a failure is logged.
+    """
     key = (program.key, precision, xla)
     found = _executables.get(key)
     if found is not None:
@@ -109,19 +112,31 @@ def executable_for(
                 if watchers:
                     _tell_of_known(program, precision, disk_key, list(where))
                 return executable
-            _note_compile(program, where)
+            note, pool = (_note_compile_ahead, _pool_ahead()) if ahead else (_note_compile, _pool())
+            note(program, where)
             context = contextvars.copy_context()
-            future = _pool().submit(context.run, _compile, program, precision, disk_key, list(where), xla)
+            future = pool.submit(context.run, _compile, program, precision, disk_key, list(where), xla)
             _executables[key] = found = future
-            future.add_done_callback(lambda f: _settle(key, f))
+            future.add_done_callback(lambda f: _settle(key, f, ahead))
     return found
 
 
-def _settle(key: Any, future: Future[Executable]) -> None:
-    if future.exception() is None:
+def _settle(key: Any, future: Future[Executable], ahead: bool) -> None:
+    if future.cancelled():
+        return
+    error = future.exception()
+    if error is None:
         _executables[key] = future.result()
-    else:
-        _executables.pop(key, None)
+        return
+    _executables.pop(key, None)
+    if ahead:
+        _log.warning("a program could not be compiled ahead, and will be compiled when it is needed: %s", error)
+
+
+def _note_compile_ahead(program: Program, where: Sequence[str | None]) -> None:
+    counters.compiles += 1
+    counters.compiles_ahead += 1
+    counters.causes.append(f"ahead: {changes(program, where)}")
 
 
 def _note_compile(program: Program, where: Sequence[str | None]) -> None:
@@ -276,7 +291,23 @@ def forget() -> None:
 
 
 @functools.cache
+def _pool_ahead() -> ThreadPoolExecutor:
+    """As many threads again, so that what is needed now never queues behind what may be needed.
+
+    Python waits at its exit for what has begun, since XLA cannot be interrupted; what has not begun is dropped.
+    """
+    pool = ThreadPoolExecutor(max_workers=_workers(), thread_name_prefix="torch-pjrt-ahead")
+    register = getattr(threading, "_register_atexit", None)  # runs before Python joins threads, as atexit does not
+    if register is not None:
+        register(functools.partial(pool.shutdown, wait=False, cancel_futures=True))
+    return pool
+
+
+@functools.cache
 def _pool() -> ThreadPoolExecutor:
     """The threads that compile (setting compile_threads; 0: one per core, at most 8)."""
-    workers = settings.compile_threads or min(os.cpu_count() or 1, 8)
-    return ThreadPoolExecutor(max_workers=workers, thread_name_prefix="torch-pjrt-compile")
+    return ThreadPoolExecutor(max_workers=_workers(), thread_name_prefix="torch-pjrt-compile")
+
+
+def _workers() -> int:
+    return settings.compile_threads or min(os.cpu_count() or 1, 8)

@@ -6,6 +6,7 @@ program/evaluate.py applies them. Offsets are operands: two slices that differ o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -44,6 +45,28 @@ class AccessPlan:
     def moves(self) -> tuple[bool, ...]:
         """Per dim of the grid, whether the block's start in it is an operand."""
         return tuple(b < g for b, g in zip(self.block, self.grid, strict=True))
+
+
+def starts_at(plan: AccessPlan, offset: int) -> tuple[int, ...] | None:
+    """The starts of a tensor at this element of its payload; None where the plan's grid has no such block."""
+    if plan.strides is not None:
+        return (offset,)
+    starts: list[int] = []
+    for index, (extent, size) in enumerate(zip(plan.grid, plan.block, strict=True)):
+        start, offset = divmod(offset, prod(plan.grid[index + 1 :]))
+        if start + size > extent:
+            return None
+        starts.append(start)
+    return tuple(s for s, moves in zip(starts, plan.moves, strict=True) if moves)
+
+
+def offset_of(plan: AccessPlan, starts: Sequence[int]) -> int:
+    """The element of its payload at which a tensor with these starts begins."""
+    if plan.strides is not None:
+        return starts[0]
+    supply = iter(starts)
+    steps = (prod(plan.grid[index + 1 :]) for index in range(len(plan.grid)))
+    return sum(next(supply) * step for step, moves in zip(steps, plan.moves, strict=True) if moves)
 
 
 def bitcast_flat(flat: Array, dtype: np.dtype) -> Array:

@@ -6,6 +6,7 @@ them that batch norm's last stage has something to average.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,7 +106,7 @@ def build(picture: Picture) -> tuple[nn.Module, dict[str, Any], Callable[[Any], 
     model = make(picture.name, num_classes=CLASSES, **picture.arguments)
     frames = (8,) if picture.name == "r3d_18" else ()
     x = torch.randn(BATCH, 3, *frames, picture.size, picture.size)
-    return model, {"x": x}, _cross_entropy
+    return model, {next(iter(inspect.signature(model.forward).parameters)): x}, _cross_entropy
 
 
 def _cross_entropy(result: Any) -> torch.Tensor:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from torch_pjrt import aot
 from torch_pjrt.cli.main import main
 from torch_pjrt.errors import BadSettingError, MissingPluginError
+from torch_pjrt.integrations.hf_config import from_config
 from torch_pjrt.pjrt import targets
 
 
@@ -153,6 +154,18 @@ def test_one_token_against_a_cache(tmp_path: pathlib.Path) -> None:
     cache = 2 * 2 * (3 * 2 * 40 * 8) * 4  # keys and values, layers, elements of one, float32
     assert report["verdict"] == "compiles" and report["memory"]["reused"] >= cache
     assert CliRunner().invoke(main, [*words, "--target", "cpu", "--mesh", "model"]).exit_code == 2
+
+
+@pytest.mark.parametrize(("dtype", "op"), [("bfloat16", "_grouped_mm"), ("float32", "bmm")])
+def test_a_mixture_of_experts(tmp_path: pathlib.Path, dtype: str, op: str) -> None:
+    pytest.importorskip("transformers")
+    facts = {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_hidden_layers": 1, "dtype": dtype}
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**facts, **sizes, "vocab_size": 64, "num_local_experts": 4}))
+    report = aot.compile(*from_config(path, length=8, mode="train"), mode="train")
+    assert report.ok, report
+    assert f"{op}@" in report.stablehlo()
 
 
 @pytest.mark.parametrize("name", ["tpu-v5e", "tpu-v6e", "h100", "a100"])

@@ -6,6 +6,7 @@ compile runs in a child process under a time limit. Shapes are real, weights are
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -25,12 +26,11 @@ def _hugging(maker: str, config: str, batch: int, length: int, **facts: Any) -> 
         import torch
         import transformers
 
-        from torch_pjrt.integrations.hf_config import arguments
+        from torch_pjrt.integrations.hf_config import arguments, experts_of_known_shapes
 
         with torch.device("meta"):
             model = getattr(transformers, maker)(getattr(transformers, config)(**facts)).to(torch.bfloat16)
-        if hasattr(model, "set_experts_implementation"):
-            model.set_experts_implementation("batched_mm")
+        experts_of_known_shapes(model)
         return model, (), arguments(model, batch=batch, length=length, train=train)
 
     return make
@@ -67,6 +67,9 @@ MODELS: dict[str, tuple[str, Callable[[bool], Made]]] = {
     "Mixtral-8x7B": ("1 x 64", _hugging("MixtralForCausalLM", "MixtralConfig", 1, 64)),
     "Mixtral-8x7B, model=8": ("1 x 64", _hugging("MixtralForCausalLM", "MixtralConfig", 1, 64)),
 }
+
+# with model=8 every device has an eighth of each expert; sharded by their number, all weights would travel
+_RULES = (("experts.gate_up_proj", (None, "model", None)), ("experts.down_proj", (None, None, "model")))
 
 _HEAD = """# Models compiled for chips that are not here
 
@@ -119,10 +122,12 @@ def _facts(model: str, target: str, mode: str, effort: float) -> dict[str, Any]:
     import torch
 
     from torch_pjrt import aot
+    from torch_pjrt.aot.mesh import parse_mesh
 
     torch.set_float32_matmul_precision("medium")
     made, args, kwargs = MODELS[model][1](mode == "train")
-    mesh = model.partition(", ")[2] or None
+    axes = model.partition(", ")[2]
+    mesh = dataclasses.replace(parse_mesh(axes), rules=_RULES) if axes else None
     report = aot.compile(made, args, kwargs, target=target, mode=mode, mesh=mesh, effort=effort)
     spent = os.times()
     cpu = spent.user + spent.system + spent.children_user + spent.children_system

@@ -40,16 +40,23 @@ def from_config(
         raise BadSettingError(f"transformers {transformers.__version__} has no {(names or [kind])[0]}")
     with torch.device("meta"):
         model = maker(config)
-    if hasattr(model, "set_experts_implementation"):
-        model.set_experts_implementation("batched_mm")  # the only one whose shapes do not depend on values
     wanted = dtype or getattr(config, "dtype", None)
     if wanted is not None:
         model = model.to(wanted)
+    experts_of_known_shapes(model)
     if mode == "decode":
         from torch_pjrt.integrations.hf_config.decode import one_token
 
         return (*one_token(model, batch=batch, length=length), {})
     return model, (), arguments(model, batch=batch, length=length, train=mode == "train")
+
+
+def experts_of_known_shapes(model: Any) -> None:
+    """Let a mixture of experts compute in a way whose shapes do not depend on values: grouped products, which transformers has
+    for bfloat16 alone while a model is recorded; else a copy of its expert's weights for every token."""
+    if hasattr(model, "set_experts_implementation"):
+        grouped = next(model.parameters()).dtype == torch.bfloat16
+        model.set_experts_implementation("grouped_mm" if grouped else "batched_mm")
 
 
 def arguments(model: Any, *, batch: int, length: int, train: bool) -> dict[str, Any]:

@@ -166,6 +166,8 @@ def test_a_mixture_of_experts(tmp_path: pathlib.Path, dtype: str, op: str) -> No
     report = aot.compile(*from_config(path, length=8, mode="train"), mode="train")
     assert report.ok, report
     assert f"{op}@" in report.stablehlo()
+    path.write_text(json.dumps({"model_type": "gpt2", "n_layer": 1, "n_embd": 32, "n_head": 2, "dtype": dtype}))
+    assert from_config(path)[0].num_parameters() > 32 * 32  # no experts
 
 
 @pytest.mark.parametrize("name", ["tpu-v5e", "tpu-v6e", "h100", "a100"])

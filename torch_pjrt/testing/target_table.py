@@ -1,17 +1,16 @@
 """`python -m torch_pjrt.testing.target_table`: compiles known models for chips that are not here and writes docs/targets.md.
 
 Results are kept in docs/targets.json, so that a run may do a few models or targets only and the page still has all. Each
-compile runs in a child process under a time limit. Shapes are real, weights are not: nothing is downloaded.
+compile runs in a process beside this one, under a time limit. Shapes are real, weights are not: nothing is downloaded.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import multiprocessing
 import os
 import pathlib
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -78,7 +77,7 @@ Weights are bfloat16 and were never made; *train* is loss, backward and one Adam
 one device, against what the device has. *not done* in the last column: the compiler did not finish within the limit given,
 which says nothing of the program. Trainium's compiler is not public, so its column has the rules of its documentation that the
 program breaks. *loops*: blocks of equal layers that the compiler saw once, weights stacked. *model=8*: sharded over eight
-devices, memory of one. Times are of busy machines; CPU time is that of the whole process, recording and imports too.
+devices, memory of one. Times are of busy machines; CPU time includes recording the model.
 *effort -1*: compiled with `--effort -1`, by which the compiler optimises less; verdict and memory are of that program, one
 compiled without it may differ. [compile.md](compile.md) says how to do this with a model of your own.
 
@@ -92,29 +91,66 @@ compiled without it may differ. [compile.md](compile.md) says how to do this wit
 @click.option("--again", is_flag=True, help="Compile also what the table has; without it only what it lacks.")
 @click.option("--limit", default=600, show_default=True, help="Seconds for one compile.")
 @click.option("--effort", default=0.0, show_default=True, help="How hard the compiler tries; see torch-pjrt compile.")
-@click.option("--child", is_flag=True, hidden=True)
 def main(
-    models: tuple[str, ...],
-    targets: tuple[str, ...],
-    modes: tuple[str, ...],
-    again: bool,
-    limit: int,
-    effort: float,
-    child: bool,
+    models: tuple[str, ...], targets: tuple[str, ...], modes: tuple[str, ...], again: bool, limit: int, effort: float
 ) -> None:
     """Compile models for targets and write docs/targets.md."""
-    if child:
-        print(json.dumps(_facts(models[0], targets[0], modes[0], effort)))
-        return
+    worker = _Worker()
     for target in targets:
         for model in models or tuple(MODELS):
             for mode in modes:
                 if not again and _known().get(f"{model}|{mode}|{target}", {}).get("verdict", "not done") != "not done":
                     continue
-                facts = _in_child(model, target, mode, effort, limit)
+                facts = worker.ask((model, target, mode, effort), limit)
                 _keep(f"{model}|{mode}|{target}", facts)
                 print(f"{model} {mode} {target}: {facts['verdict']} {_times(facts)}", flush=True)
+    worker.stop()
     write_page()
+
+
+class _Worker:
+    """A process that compiles: the next compile has another one when it ends by itself or takes too long."""
+
+    def __init__(self) -> None:
+        self._start()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def ask(self, cell: tuple[str, str, str, float], limit: int) -> dict[str, Any]:
+        """What came of one compile."""
+        try:
+            self.pipe.send(cell)
+            if self.pipe.poll(limit):
+                return dict(self.pipe.recv())
+            found = {"verdict": "not done", "error": f"not within {limit} s"}
+        except (EOFError, ConnectionError):
+            self.process.join()
+            found = {
+                "verdict": "refused",
+                "error": f"the compiler ended the process, with code {self.process.exitcode}",
+            }
+        self.stop()
+        self._start()
+        return found
+
+    def stop(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.join()
+
+
+def _work(pipe: Any) -> None:
+    while True:
+        cell = pipe.recv()
+        try:
+            pipe.send(_facts(*cell))
+        except Exception as error:  # noqa: BLE001 - of the model's library, before there is a report
+            pipe.send({"verdict": "refused", "error": f"{type(error).__name__}: {error}"})
 
 
 def _facts(model: str, target: str, mode: str, effort: float) -> dict[str, Any]:
@@ -128,23 +164,15 @@ def _facts(model: str, target: str, mode: str, effort: float) -> dict[str, Any]:
     made, args, kwargs = MODELS[model][1](mode == "train")
     axes = model.partition(", ")[2]
     mesh = dataclasses.replace(parse_mesh(axes), rules=_RULES) if axes else None
+    before = _spent()
     report = aot.compile(made, args, kwargs, target=target, mode=mode, mesh=mesh, effort=effort)
-    spent = os.times()
-    cpu = spent.user + spent.system + spent.children_user + spent.children_system
-    return {**report.as_dict(), "cpu_seconds": round(cpu, 1)}
+    return {**report.as_dict(), "cpu_seconds": round(_spent() - before, 1)}
 
 
-def _in_child(model: str, target: str, mode: str, effort: float, limit: int) -> dict[str, Any]:
-    words = [sys.executable, "-m", __spec__.name, "--child", "--model", model, "--target", target, "--mode", mode]
-    words += ["--effort", str(effort)]
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=limit)
-    except subprocess.TimeoutExpired:
-        return {"verdict": "not done", "note": f"{limit} s"}
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if lines:
-        return dict(json.loads(lines[-1]))
-    return {"verdict": "refused", "error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no output"}
+def _spent() -> float:
+    """Seconds of CPU of this process and of those that it has ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _keep(key: str, facts: dict[str, Any]) -> None:

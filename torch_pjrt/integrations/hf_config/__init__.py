@@ -5,6 +5,7 @@ Owns which inputs a model of a config takes. Needs transformers when it is calle
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 from pathlib import Path
@@ -56,7 +57,8 @@ def experts_of_known_shapes(model: Any) -> None:
     for bfloat16 alone while a model is recorded; else a copy of its expert's weights for every token."""
     if hasattr(model, "set_experts_implementation"):
         grouped = next(model.parameters()).dtype == torch.bfloat16
-        model.set_experts_implementation("grouped_mm" if grouped else "batched_mm")
+        with contextlib.suppress(ValueError):  # a model without experts
+            model.set_experts_implementation("grouped_mm" if grouped else "batched_mm")
 
 
 def arguments(model: Any, *, batch: int, length: int, train: bool) -> dict[str, Any]:

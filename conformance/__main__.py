@@ -1,8 +1,12 @@
-"""The runner: `./dev conformance [--shard i/n] [--json PATH] [--fresh | --retry] [--test T] [--op O] [--dtype D] [--mode M]`.
+"""The runner: `./dev conformance [--shard i/n] [--json PATH] [--fresh | --retry] [--test T] [--op O] [--dtype D] [--mode M]
+[--every-sample]`.
 
 Runs pytest in child processes of a few hundred nodes each, so that memory stays bounded and a crash costs one node, which is
 then recorded as crashed. Results go to a journal as they come: a run that was stopped goes on where it was. Shards may run
 side by side; `--only-report` adds up the journals of all of them.
+
+A node runs all samples of its entry if there are not too many (`MANY` in nodes.py). With `--every-sample` it runs all of them
+however many there are, and nodes that ran a choice before run again. The journal says `"whole": true` of a node that ran all.
 """
 
 from __future__ import annotations

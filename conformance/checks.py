@@ -10,6 +10,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +18,9 @@ import torch
 from conformance import operands
 from conformance.accuracy import WIDE, compare
 from conformance.operands import DEVICE, Arguments, arguments_of, on_cpu, on_device, widened
-from conformance.quirks import EMPTY, RANDOM, STATISTICS, TIED, UNLIKE_STRIDES
+from conformance.outs import OUTS, by_the_rules, filled, narrowed, out_like, unchanged
+from conformance.processing import processing, whoever_won
+from conformance.quirks import EMPTY, RANDOM, STATISTICS, UNLIKE_STRIDES
 
 BATCH = 16
 # So many, because a coin or the start of a pooling window often comes out the same twice.
@@ -27,10 +30,11 @@ INTERNAL = ("LoweringMismatchError", "CompileError", "RuntimeFailedError")
 
 @dataclass
 class Outcome:
-    """How many samples ran, and what was wrong with which."""
+    """How many samples ran, what was wrong with which, and how many were left out because of a limit."""
 
     samples: int = 0
     skipped: int = 0
+    left_out: int = 0
     failures: list[str] = field(default_factory=list)
 
     def fail(self, index: Any, error: BaseException, arguments: Arguments | None = None) -> None:
@@ -70,6 +74,7 @@ class Job:
     floor: float = 0.0
     processed: Callable[[Any], Any] | None = None
     nearby: Callable[[int], tuple[Any, Any]] | None = None
+    refusable: bool = False  # the device may raise instead, with an error that is not an internal one
 
 
 def _attempt(run: Callable[[], Any]) -> tuple[Any, BaseException | None]:
@@ -119,7 +124,8 @@ def run_jobs(jobs: Iterable[Job], outcome: Outcome, *, batch: int = BATCH) -> Ou
                     )
                 continue
             if error is not None:
-                outcome.fail(job.index, error, job.shown)
+                if not job.refusable or type(error).__name__ in INTERNAL:
+                    outcome.fail(job.index, error, job.shown)
                 continue
             wrong = _attempt(lambda: _judge(job, want, got))[1]  # noqa: B023
             if wrong is not None:
@@ -136,82 +142,15 @@ def _alone(job: Job) -> Any:
 # -- jobs from samples -------------------------------------------------------------------------------------------------
 
 
-def samples_of(info: Any, dtype: torch.dtype, grad: bool, limit: int | None) -> list[tuple[int, Any]]:
+def samples_of(info: Any, dtype: torch.dtype, grad: bool, limit: int | None, outcome: Outcome) -> list[tuple[int, Any]]:
     """All samples with their positions, or `limit` of them: the first, and others that differ from dtype to dtype."""
     found = list(enumerate(info.sample_inputs("cpu", dtype, requires_grad=grad)))
     if limit is None or len(found) <= limit:
         return found
+    outcome.left_out = len(found) - limit
     # a generator of our own: sample_inputs and the operators use the global ones
     chosen = random.Random(f"{info.full_name} {dtype} {grad}").sample(range(1, len(found)), limit - 1)
     return [found[0], *(found[i] for i in sorted(chosen))]
-
-
-def _tied_dim(name: str, sample: Any) -> int | None:
-    """The dim along which equal values leave an index free; None where nothing does."""
-    dim = sample.kwargs.get("dim", [*sample.args, None, None][TIED[name]])
-    dim = -1 if dim is None else dim
-    return None if isinstance(dim, bool) or sample.kwargs.get("stable") else dim
-
-
-def _pointed_at(name: str, sample: Any) -> Callable[[Any], Any] | None:
-    """For (values, indices) with free ties: the values, and those that the indices point at."""
-    dim = _tied_dim(name, sample)
-    if dim is None:
-        return None
-    chosen = name in ("kthvalue", "mode")  # one position for each line
-
-    def run(result: Any) -> Any:
-        values, indices = (result, result) if isinstance(result, torch.Tensor) else result
-        source = sample.input.detach().to(indices.device)
-        if source.dim() == 0:
-            return values, source.expand_as(indices)
-        whole = indices if indices.dim() == source.dim() else indices.unsqueeze(dim)
-        found = source.gather(dim, whole).reshape(values.shape)
-        return found if values is indices else (values, found), not chosen and _repeats(indices, dim)
-
-    return run
-
-
-def _repeats(indices: torch.Tensor, dim: int) -> bool:
-    """Whether a position occurs twice along dim, which no order of equal values explains."""
-    ordered = indices.cpu().sort(dim).values
-    return ordered.shape[dim] > 1 and bool((ordered.diff(dim=dim) == 0).any())
-
-
-def _whoever_won(name: str, sample: Any) -> Callable[[Any], Any] | None:
-    """For gradients of operators with free ties: their sums over equal elements of each line."""
-    dim = _tied_dim(name, sample) if name in TIED else None
-    if dim is None or not sample.input.dim():
-        return None
-
-    def lines(x: torch.Tensor) -> torch.Tensor:
-        return x.detach().cpu().movedim(dim, -1).reshape(-1, x.shape[dim])
-
-    def run(result: Any) -> Any:
-        if not result or result[0] is None or not sample.input.numel():
-            return result
-        sums = [torch.zeros(0, dtype=torch.float64)]
-        for line, gradient in zip(lines(sample.input), lines(result[0]).double(), strict=True):
-            values, places = line.unique(return_inverse=True)
-            sums.append(torch.zeros(len(values), dtype=torch.float64).index_add(0, places, gradient))
-        return torch.cat(sums).to(result[0].device)
-
-    return run
-
-
-def _processing(name: str, sample: Any) -> Callable[[Any], Any] | None:
-    if name in TIED:
-        return _pointed_at(name, sample)
-    function = getattr(sample.output_process_fn_grad, "__name__", "")
-    return None if function == "<lambda>" and _is_identity(sample) else sample.output_process_fn_grad
-
-
-def _is_identity(sample: Any) -> bool:
-    token = object()
-    try:
-        return sample.output_process_fn_grad(token) is token
-    except Exception:  # noqa: BLE001 - it looked into the token
-        return False
 
 
 def _no_grad(
@@ -233,8 +172,10 @@ def forward(
 ) -> Outcome:
     """Results of every sample. `wrap` makes the function that runs on the device (torch.compile)."""
 
+    outcome = Outcome()
+
     def jobs() -> Iterable[Job]:
-        for index, sample in samples_of(info, dtype, False, limit):
+        for index, sample in samples_of(info, dtype, False, limit, outcome):
             given = arguments_of(sample)
             function = info if wrap is None else wrap(info)
             yield _job(
@@ -247,7 +188,7 @@ def forward(
                 nearby(lambda make, g=given: _no_grad(info, make, g)),
             )
 
-    return run_jobs(jobs(), Outcome())
+    return run_jobs(jobs(), outcome)
 
 
 def nearby(
@@ -298,7 +239,7 @@ def _job(info: Any, index: Any, sample: Any, host: Any, chip: Any, truth: Any, n
         truth,
         values=_has_values(info.full_name, host),
         strides=info.full_name not in UNLIKE_STRIDES,
-        processed=_processing(info.full_name, sample),
+        processed=processing(info.full_name, sample),
         nearby=nearby,
     )
 
@@ -306,8 +247,12 @@ def _job(info: Any, index: Any, sample: Any, host: Any, chip: Any, truth: Any, n
 def views(info: Any, dtype: torch.dtype, *, limit: int | None = None) -> Outcome:
     """As forward, with operands that are strided, transposed or offset views made on the device."""
 
+    outcome = Outcome()
+
     def jobs() -> Iterable[Job]:
-        for (index, sample), make in zip(samples_of(info, dtype, False, limit), itertools.cycle(operands.VIEWS)):  # noqa: B905
+        for (index, sample), make in zip(
+            samples_of(info, dtype, False, limit, outcome), itertools.cycle(operands.VIEWS)
+        ):  # noqa: B905
             given = arguments_of(sample)
             if is_factory(given):
                 continue
@@ -320,7 +265,7 @@ def views(info: Any, dtype: torch.dtype, *, limit: int | None = None) -> Outcome
             name = f"{index} ({make.__name__[1:]})"
             yield _job(info, name, sample, host, _no_grad(info, place, given), truth, close)
 
-    return run_jobs(jobs(), Outcome())
+    return run_jobs(jobs(), outcome)
 
 
 def _gradients(function: Callable[..., Any], sample: Any, make: Callable[[Arguments], Arguments]) -> Callable[[], Any]:
@@ -354,8 +299,10 @@ def backward(
 ) -> Outcome:
     """Gradients of every sample with fixed seeds."""
 
+    outcome = Outcome()
+
     def jobs() -> Iterable[Job]:
-        for index, sample in samples_of(info, dtype, True, limit):
+        for index, sample in samples_of(info, dtype, True, limit, outcome):
             function = info if wrap is None else wrap(info)
             host = _gradients(info, sample, on_cpu)
             yield Job(
@@ -367,11 +314,11 @@ def backward(
                 values=_has_values(info.full_name, host),
                 strides=False,
                 floor=1.0,
-                processed=_whoever_won(info.full_name, sample),
+                processed=whoever_won(info.full_name, sample),
                 nearby=nearby(lambda make, s=sample: _gradients(info, s, make)),
             )
 
-    return run_jobs(jobs(), Outcome())
+    return run_jobs(jobs(), outcome)
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
@@ -393,46 +340,16 @@ def inplace(info: Any, dtype: torch.dtype, *, limit: int | None = None) -> Outco
 
         return run
 
+    outcome = Outcome()
+
     def jobs() -> Iterable[Job]:
-        for index, sample in samples_of(info, dtype, False, limit):
+        for index, sample in samples_of(info, dtype, False, limit, outcome):
             if sample.broadcasts_input:
                 continue
             given = arguments_of(sample)
             yield _job(info, index, sample, written(on_cpu, given), written(on_device, given), None)
 
-    return run_jobs(jobs(), Outcome())
-
-
-def _out_like(result: Any, shape_of: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    return torch.utils._pytree.tree_map(lambda x: shape_of(x) if isinstance(x, torch.Tensor) else x, result)
-
-
-def _narrowed(result: Any, dtype: torch.dtype) -> Any:
-    """Floats of another width back in the dtype under test."""
-
-    def one(x: Any) -> Any:
-        narrow = {_wider(d): d for d in (dtype, torch.float32, torch.complex64)}
-        return x.to(narrow[x.dtype]) if isinstance(x, torch.Tensor) and x.dtype in narrow else x
-
-    return torch.utils._pytree.tree_map(one, result)
-
-
-def _wider(dtype: torch.dtype) -> torch.dtype:
-    return {torch.float32: torch.float64, torch.complex64: torch.complex128, torch.int64: torch.float32}.get(
-        dtype, dtype
-    )
-
-
-OUTS: dict[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
-    "same": lambda x, d: torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=d),
-    "empty": lambda x, d: torch.empty(0, dtype=x.dtype, device=d),
-    "view": lambda x, d: (
-        operands.VIEWS[0](torch.empty(x.shape, dtype=x.dtype, device=d))
-        if x.dim()
-        else torch.empty((), dtype=x.dtype, device=d)
-    ),
-    "wider": lambda x, d: torch.empty(x.shape, dtype=_wider(x.dtype), device=d),
-}
+    return run_jobs(jobs(), outcome)
 
 
 def out(info: Any, dtype: torch.dtype, *, limit: int | None = None) -> Outcome:
@@ -443,16 +360,18 @@ def out(info: Any, dtype: torch.dtype, *, limit: int | None = None) -> Outcome:
     ) -> Callable[[], Any]:
         def run() -> Any:
             args, kwargs = make(given)
-            target = _out_like(like, lambda x: OUTS[kind](x, device))
+            target = out_like(like, lambda x: OUTS[kind](x, device))
             with torch.no_grad():
                 info(*args, **kwargs, out=target)
             return target
 
         return run
 
+    outcome = Outcome()
+
     def jobs() -> Iterable[Job]:
         kinds = itertools.cycle(OUTS)
-        for index, sample in samples_of(info, dtype, False, limit):
+        for index, sample in samples_of(info, dtype, False, limit, outcome):
             given = arguments_of(sample)
             like, error = _attempt(_no_grad(info, on_cpu, given))
             if error is not None or like is None:
@@ -460,16 +379,23 @@ def out(info: Any, dtype: torch.dtype, *, limit: int | None = None) -> Outcome:
             kind = next(kinds)
             for each in OUTS if index < 1 else (kind,):
                 host = written(on_cpu, given, each, "cpu", like)
-                if each == "wider" and _attempt(host)[1] is not None:
-                    continue  # which of torch's kernels cast their result follows no rule
                 chip = written(on_device, given, each, DEVICE, like)
+                # which of torch's kernels cast their result follows no rule: refused here, it is refused or right there
+                free = each == "wider" and _attempt(host)[1] is not None
+                drawn = info.full_name in RANDOM
+                if free:
+                    host = partial(filled, like, each)
+                elif not drawn:
+                    host = by_the_rules(host, like, each)
                 job = _job(info, f"{index} (out {each})", sample, host, chip, _no_grad(info, widened, given))
                 if each == "wider":  # computed in the operands' dtype, then cast
-                    job.processed = lambda result: _narrowed(result, dtype)
+                    process = job.processed or unchanged
+                    job.processed = lambda result, process=process: process(narrowed(result, dtype))
                     job.truth = job.truth if dtype in WIDE else None
+                    job.refusable, job.values = free, job.values and not (free and drawn)
                 yield job
 
-    return run_jobs(jobs(), Outcome())
+    return run_jobs(jobs(), outcome)
 
 
 # -- refusing ----------------------------------------------------------------------------------------------------------
@@ -490,6 +416,7 @@ def errors(info: Any, dtype: torch.dtype = torch.float32, *, limit: int | None =
         outcome.samples += 1
         # made on the device, so that operands that share memory share it there too
         made = on_device(given) if copied else arguments_of(ours[index].sample_input)
+        elsewhere = () if copied else (ours[index].error_type,)  # torch's class for devices other than the CPU
 
         def run(made: Arguments = made) -> None:
             _no_grad(info, lambda a: a, made)()
@@ -498,7 +425,7 @@ def errors(info: Any, dtype: torch.dtype = torch.float32, *, limit: int | None =
         error = _attempt(run)[1]
         if error is None:
             outcome.fail(index, AssertionError(f"nothing raised; torch: {error_input.error_regex[:100]}"), given)
-        elif type(error).__name__ in INTERNAL or not isinstance(error, type(refused)):
+        elif type(error).__name__ in INTERNAL or not isinstance(error, (type(refused), *elsewhere)):
             outcome.fail(index, TypeError(f"torch raises {refused!r:.200}, the device {error!r:.400}"), given)
         _attempt(torch.pjrt.synchronize)
     return outcome

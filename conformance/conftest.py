@@ -23,13 +23,18 @@ def pytest_addoption(parser: Any) -> None:
     group.addoption("--journal", default="", help="file of results; nodes in it are not run again")
     group.addoption("--shard", default="1/1", help="which part of the operators: i/n, from 1/n to n/n")
     group.addoption("--at-most", type=int, default=0, help="run this many nodes, then stop (the runner starts anew)")
+    group.addoption("--every-sample", action="store_true", help="all samples, also of nodes that ran a choice of them")
     for name in ("test", "op", "dtype", "mode"):
         group.addoption(f"--{name}", action="append", default=[], help=f"only this {name} (may be repeated)")
 
 
-def _finished(journal: str) -> set[str]:
+def _finished(config: Any) -> set[str]:
+    """The nodes that need not run again: those in the journal, or those in it that ran all samples."""
+    journal = config.getoption("journal")
     lines = lines_of(pathlib.Path(journal)) if journal else []
-    return {line["node"] for line in lines if line["state"] != "started"}
+    ended = (line for line in lines if line["state"] != "started")
+    every_sample = config.getoption("every_sample")
+    return {line["node"] for line in ended if not every_sample or line.get("whole") or line["state"] == "crashed"}
 
 
 def _chosen(node: Any, config: Any) -> bool:
@@ -49,7 +54,7 @@ def pytest_generate_tests(metafunc: Any) -> None:
         return
     config = metafunc.config
     wanted = [n for n in metafunc.module.nodes(metafunc.function.__name__.removeprefix("test_")) if _chosen(n, config)]
-    done = _finished(config.getoption("journal"))
+    done = _finished(config)
     prefix = f"conformance/{metafunc.module.__name__.rsplit('.', 1)[-1]}.py::{metafunc.function.__name__}"
     ours = (n for n in wanted if in_shard(n.op, config.getoption("shard")))
     left = [n for n in ours if f"{prefix}[{n.id}]" not in done]
@@ -58,7 +63,7 @@ def pytest_generate_tests(metafunc: Any) -> None:
 
 def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
     """Leave out what the journal has and tests left without nodes; keep --at-most of the rest."""
-    done = _finished(config.getoption("journal"))
+    done = _finished(config)
     left = [item for item in items if item.nodeid not in done and "NOTSET" not in item.nodeid]
     items[:] = left[: config.getoption("at_most") or None]
 
@@ -77,7 +82,7 @@ def pytest_runtest_makereport(item: Any) -> Any:
     elif report.when == "call":
         state = "xfailed" if hasattr(report, "wasxfail") else report.outcome
         text = "" if report.passed else str(getattr(report, "wasxfail", "") or report.longrepr)[:4000]
-        extra = dict(report.user_properties)
+        extra = dict(report.user_properties) | ({"whole": True} if item.config.getoption("every_sample") else {})
         _note(item.config, node=item.nodeid, state=state, seconds=round(report.duration, 2), text=text, **extra)
 
 

@@ -31,6 +31,7 @@ def verdict(test: str, op: str, dtype: str, mode: str, run: Any, record: Any) ->
     with eager_mode(mode):
         outcome: Outcome = run()
     record("samples", outcome.samples)
+    record("whole", not outcome.left_out)
     strays = sorted(name for name in counters.fallbacks if name.rsplit(".", 1)[0].removeprefix("aten::") not in ALLOWED)
     if strays:
         outcome.failures.append(f"ran on the CPU without being listed in fallbacks.py: {', '.join(strays)}")

@@ -39,7 +39,7 @@ TESTS = {
 }
 # A few entries have hundreds of samples, one for each combination of sizes (max_pool, logspace): forward and backward run
 # all of them in float32, fused; the other nodes a choice of this many each, which differs from dtype to dtype. Dynamo takes
-# longer for a sample than everything else together, and compiled graphs are made of the same rows.
+# longer for a sample than everything else together, and compiled graphs are made of the same rows. --every-sample lifts this.
 MANY, MANY_COMPILED = 48, 12
 DTYPES = tuple(
     getattr(torch, name)
@@ -61,7 +61,7 @@ class Node:
 
     @property
     def limit(self) -> int | None:
-        """How many samples it runs at most."""
+        """How many samples it runs at most, unless every one is asked for."""
         whole = self.test in ("forward", "backward") and (self.dtype, self.mode) == ("float32", "fused")
         return None if whole else MANY_COMPILED if self.mode == "compile" else MANY
 

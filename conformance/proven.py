@@ -66,6 +66,11 @@ def _outcome(line: dict[str, Any] | None) -> str:
     return {"xfailed": "known", "started": "not run", "crashed": "failed"}.get(line["state"], line["state"])
 
 
+def is_whole(node: Node, line: dict[str, Any]) -> bool:
+    """Whether a node ran all samples of its entry. A journal of before this was noted says so of nodes without a limit."""
+    return bool(line.get("whole", node.test in OTHERS or node.test == "errors" or node.limit is None))
+
+
 def collect(lines: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The data file's contents."""
     states = _states(lines)
@@ -79,6 +84,7 @@ def collect(lines: dict[str, dict[str, Any]]) -> dict[str, Any]:
             outcome = _outcome(line)
             counted[node.mode][outcome] += 1
             counted[node.mode]["samples"] += (line or {}).get("samples", 0)
+            counted[node.mode]["whole"] += outcome != "not run" and is_whole(node, line or {})
             if outcome == "passed":
                 passed[node.op][test][node.mode].append(node.dtype)
             elif outcome in ("known", "failed"):

@@ -36,3 +36,5 @@ HOST_OPERANDS = {"tensor_split": (1,)}
 # (values, indices) where equal values leave the index free: the place of dim among the arguments after the input. The
 # index is judged by the value that it points at, and no element may be taken twice.
 TIED = {"kthvalue": 1, "topk": 1, "sort": 0, "argsort": 0, "mode": 0}
+# Values only, sorted along this dim: equal ones leave free whose gradient is whose.
+TIED_VALUES = {"msort": 0}

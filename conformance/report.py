@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 STATES = ("passed", "xfailed", "skipped", "failed", "crashed")
+COUNTED = ("samples", "whole")
 BAD = ("failed", "crashed", "started")
 _NODE = re.compile(r"test_(?P<test>\w+)\[(?P<op>.+)-(?P<dtype>\w+)-(?P<mode>\w+)\]$")
 
@@ -44,22 +45,23 @@ def parts(name: str) -> dict[str, str]:
 
 
 def counts(lines: dict[str, dict[str, Any]]) -> dict[tuple[str, str, str], Counter[str]]:
-    """(test, dtype, mode) -> how many nodes ended how, and how many samples they ran."""
+    """(test, dtype, mode) -> how many nodes ended how, how many samples they ran, and how many ran all there are."""
     found: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
     for name, line in lines.items():
         at = parts(name)
         counter = found[at["test"], at["dtype"], at["mode"]]
         counter[line["state"]] += 1
         counter["samples"] += line.get("samples", 0)
+        counter["whole"] += bool(line.get("whole"))
     return dict(found)
 
 
 def table(lines: dict[str, dict[str, Any]]) -> str:
     """The counts as text."""
-    head = ("test", "dtype", "mode", *STATES, "samples")
+    head = ("test", "dtype", "mode", *STATES, *COUNTED)
     rows = [head]
     for key, counter in sorted(counts(lines).items()):
-        rows.append((*key, *(str(counter[s]) for s in (*STATES, "samples"))))
+        rows.append((*key, *(str(counter[s]) for s in (*STATES, *COUNTED))))
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows)
 
@@ -77,7 +79,7 @@ def _first(text: str) -> str:
 def as_json(lines: dict[str, dict[str, Any]]) -> str:
     """Counts and nodes, for other programs."""
     table_of = [
-        {"test": t, "dtype": d, "mode": m, **{s: counter[s] for s in (*STATES, "samples")}}
+        {"test": t, "dtype": d, "mode": m, **{s: counter[s] for s in (*STATES, *COUNTED)}}
         for (t, d, m), counter in sorted(counts(lines).items())
     ]
     return json.dumps({"counts": table_of, "nodes": list(lines.values())}, indent=1)

@@ -25,10 +25,10 @@ def _compiled(info: Any) -> Callable[..., Any]:
     return run
 
 
-def _run(node: Node, record: Any) -> None:
+def _run(node: Node, every_sample: bool, record: Any) -> None:
     check = getattr(checks, node.test)
     info, dtype = entries()[node.op], getattr(torch, node.dtype)
-    options: dict[str, Any] = {"limit": node.limit}
+    options: dict[str, Any] = {"limit": None if every_sample else node.limit}
     if node.mode == "compile":
         options["wrap"] = _compiled
         breaks = torch._dynamo.utils.counters["graph_break"]
@@ -39,8 +39,8 @@ def _run(node: Node, record: Any) -> None:
 
 
 def _make(test: str) -> Any:
-    def run(node: Node, record_property: Any) -> None:
-        _run(node, record_property)
+    def run(node: Node, record_property: Any, pytestconfig: Any) -> None:
+        _run(node, pytestconfig.getoption("every_sample"), record_property)
 
     run.__name__, run.__doc__ = f"test_{test}", getattr(checks, test).__doc__
     return run

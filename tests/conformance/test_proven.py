@@ -17,6 +17,12 @@ def _line(state: str, samples: int = 0) -> dict[str, Any]:
     return {"state": state, "samples": samples}
 
 
+def test_a_node_is_whole_if_its_journal_says_so_or_nothing_was_left_out() -> None:
+    free, limited = Node("forward", "add", "float32", "fused"), Node("forward", "add", "int64", "fused")
+    assert proven.is_whole(free, {}) and not proven.is_whole(limited, {})
+    assert proven.is_whole(limited, {"whole": True}) and not proven.is_whole(limited, {"whole": False})
+
+
 def test_journals_become_patterns_and_totals(monkeypatch: Any) -> None:
     nodes = [Node("forward", op, dtype, "fused") for op in ("add", "sub", "chalf") for dtype in ("float32", "int64")]
     monkeypatch.setattr(proven, "TESTS", {"forward": ("fused",)})
@@ -30,7 +36,16 @@ def test_journals_become_patterns_and_totals(monkeypatch: Any) -> None:
         name.format("chalf", "float32"): _line("xfailed", 2),
     })  # fmt: skip
     assert data["totals"] == [
-        {"test": "forward", "mode": "fused", "failed": 1, "known": 1, "not run": 2, "passed": 2, "samples": 17}
+        {
+            "test": "forward",
+            "mode": "fused",
+            "failed": 1,
+            "known": 1,
+            "not run": 2,
+            "passed": 2,
+            "samples": 17,
+            "whole": 3,
+        }
     ]
     assert data["patterns"][data["entries"]["add"]] == {"forward": {"fused": "f32 i64"}}
     assert data["patterns"][data["entries"]["sub"]] == {}

@@ -82,6 +82,18 @@ def test_runs_resume_and_retry(suite: Path) -> None:
     assert set(states(journal).values()) == {"passed"}
 
 
+def test_every_sample_runs_again_what_ran_a_choice(suite: Path) -> None:
+    journal = suite / "journal.jsonl"
+    name = "test_toys.py::test_toy[{}-float32-fused]"
+    for op, extra in (("early", {"whole": True}), ("between", {"whole": False}), ("late", {})):
+        note(journal, node=name.format(op), state="passed", **extra)
+    few = ["--op=early", "--op=between", "--op=late"]
+    run_nodes(journal, few, 400, suite)
+    assert not (suite / "ran").exists()
+    run_nodes(journal, [*few, "--every-sample"], 400, suite)
+    assert ran(suite) == ["between", "late"]
+
+
 def test_a_line_cut_short_is_left_out(tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
     note(journal, node="a", state="passed")

@@ -51,14 +51,16 @@ def _summary(data: dict[str, Any], ways: dict[str, dict[Any, list[str]]]) -> str
         + ".",
         "",
         "A node is one test of one entry of torch's databases in one dtype and mode: over all of its samples for results and "
-        "gradients in float32 (fused), over at most 48 of them (12 where each is compiled by Dynamo) elsewhere. *Known* are "
-        "the expected failures of `conformance/known_failures.py`, each with its reason. Nodes without samples are left out.",
+        "gradients in float32 (fused), over at most 48 of them (12 where each is compiled by Dynamo) elsewhere, and over all "
+        "everywhere with `./dev conformance --every-sample`. *Whole* counts the nodes that are known to have run every sample "
+        "there is. *Known* are the expected failures of `conformance/known_failures.py`, each with its reason. Nodes without "
+        "samples are left out.",
         "",
-        "| what is compared with CPU torch | mode | " + " | ".join(OUTCOMES) + " | samples |",
-        "|---|---|" + "---|" * (len(OUTCOMES) + 1),
+        "| what is compared with CPU torch | mode | " + " | ".join(OUTCOMES) + " | samples | whole |",
+        "|---|---|" + "---|" * (len(OUTCOMES) + 2),
     ]
     for row in data["totals"]:
-        cells = [str(row.get(o, 0)) for o in OUTCOMES] + [str(row.get("samples", 0))]
+        cells = [str(row.get(o, 0)) for o in OUTCOMES] + [str(row.get(c, 0)) for c in ("samples", "whole")]
         lines.append(f"| {TITLES[row['test']]} | {row['mode']} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -1,7 +1,8 @@
-"""Models of torchvision and timm: full architectures, some with fewer blocks, on small pictures.
+"""Models of torchvision and timm on small pictures, every block of an architecture once or twice.
 
-Owns the table of names and how one is built. The pictures are as small as the architecture takes, and there are enough of
-them that batch norm's last stage has something to average.
+Owns the table of names and how one is built: a block that only repeats the one before it adds time and no operator. The
+pictures are as small as the architecture takes, and there are enough of them that batch norm's last stage has something to
+average.
 """
 
 from __future__ import annotations
@@ -39,7 +40,6 @@ def _timm(name: str, size: int = 64, **arguments: Any) -> Picture:
 _TABLE = (
     _tv("resnet18"),
     _tv("resnext50_32x4d"),
-    _tv("densenet121"),
     _tv("squeezenet1_1"),
     _tv("googlenet", 96, aux_logits=True, init_weights=False),
     _tv("shufflenet_v2_x0_5"),
@@ -64,11 +64,12 @@ _TABLE = (
     _timm("maxvit_rmlp_pico_rw_256", img_size=64, depths=(1, 1, 1, 1)),
     _timm("coatnet_pico_rw_224", img_size=64, depths=(1, 1, 1, 1)),
     _timm("hiera_tiny_224", img_size=64, stages=(1, 1, 2, 1)),
-    _timm("mixer_s32_224"),
-    _timm("resmlp_12_224"),
+    _timm("mixer_s32_224", img_size=64),
+    _timm("resmlp_12_224", img_size=64),
     _timm("sequencer2d_s", img_size=64, layers=(1, 1, 1, 1)),
     _timm("resnet26d", layers=(1, 1, 1, 1)),
-    _timm("vgg11_bn", num_features=64, feature_window_size=2),
+    _timm("vgg11_bn", mlp_ratio=1 / 16),
+    _timm("densenet121", growth_rate=8, block_config=(2, 2, 2, 2)),
     _timm("seresnet18"),
     _timm("res2net50_26w_4s", layers=(1, 1, 1, 1)),
     _timm("skresnet18"),
@@ -78,15 +79,15 @@ _TABLE = (
     _timm("convnextv2_atto"),
     _timm("edgenext_xx_small"),
     _timm("poolformerv2_s12"),
-    _timm("pvt_v2_b0"),
+    _timm("pvt_v2_b0", depths=(1, 1, 2, 1)),
     _timm("mobilevit_xxs"),
-    _timm("levit_128s", 224),
+    _timm("levit_128s", img_size=64),
     _timm("regnety_002"),
     _timm("nf_regnet_b0"),
     _timm("tf_efficientnetv2_b0"),
     _timm("mixnet_s"),
     _timm("dpn48b"),
-    _timm("gmlp_ti16_224"),
+    _timm("gmlp_ti16_224", img_size=64),
     _timm("dla34"),
     _timm("focalnet_tiny_srf"),
 )
@@ -104,9 +105,20 @@ def build(picture: Picture) -> tuple[nn.Module, dict[str, Any], Callable[[Any], 
 
         make = timm.create_model
     model = make(picture.name, num_classes=CLASSES, **picture.arguments)
+    shorten(model)
     frames = (8,) if picture.name == "r3d_18" else ()
     x = torch.randn(BATCH, 3, *frames, picture.size, picture.size)
     return model, {next(iter(inspect.signature(model.forward).parameters)): x}, _cross_entropy
+
+
+def shorten(model: nn.Module) -> None:
+    """Leave out, from the third block of a sequence on, each that has the weights' shapes of the block before it."""
+    for sequence in [m for m in model.modules() if isinstance(m, nn.Sequential)]:
+        blocks = list(sequence.named_children())
+        forms = [(type(block), [weight.shape for weight in block.parameters()]) for _, block in blocks]
+        for i in range(2, len(blocks)):
+            if forms[i][1] and forms[i] == forms[i - 1]:
+                delattr(sequence, blocks[i][0])
 
 
 def _cross_entropy(result: Any) -> torch.Tensor:

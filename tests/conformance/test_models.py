@@ -10,6 +10,7 @@ from torch import nn
 
 from conformance.models import judge, page, steps
 from conformance.models.cases import Case, wake
+from conformance.models.vision import shorten
 
 WAY: dict[str, Any] = {
     "forward": {"error": 2e-7, "cpu_error": 1e-7},
@@ -115,6 +116,14 @@ def test_no_weight_begins_at_zero() -> None:
         nn.init.zeros_(weight)
     wake(model)
     assert [bool(weight.any()) for weight in model.parameters()] == [True, False, True, False]
+
+
+def test_blocks_that_only_repeat_are_left_out() -> None:
+    sizes = [(4, 8), (8, 8), (8, 8), (8, 8), (8, 4), (4, 4)]
+    model = nn.Sequential(*(nn.Linear(*each) for each in sizes), nn.ReLU(), nn.ReLU())
+    shorten(model)
+    assert list(model._modules) == ["0", "1", "4", "5", "6", "7"]
+    assert model(torch.ones(1, 4)).shape == (1, 4)
 
 
 def test_graph_breaks_are_counted() -> None:

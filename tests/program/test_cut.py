@@ -97,10 +97,3 @@ def test_small_parameters_are_updated_together() -> None:
     assert [len(g) for g in groups] == [32, 32, 32, 32, 32, 8, 8]
     segments = build_segments(steps, [OUT.spec] * 22, [False] * 154 + [True] * 22, [True] * 22, groups)
     assert len({s.program.key for s in segments}) == 2
-
-
-def test_donated_inputs_match_outputs() -> None:
-    steps: Steps = [(KINDS[0], (0,)), (KINDS[1], (1,))]
-    (segment,) = build_segments(steps, [OUT.spec, OUT.spec], [True, False], [True, False], [range(2)])
-    assert segment.program.donate == (0,)
-    assert segment.released == (0,)

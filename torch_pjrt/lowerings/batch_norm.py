@@ -133,7 +133,7 @@ def no_update(
     return *results, *_nothing(out[3:])
 
 
-@row("pjrt::batch_norm_train")
+@row("pjrt::batch_norm_train", updates=("running_mean", "running_var"))
 def batch_norm_train(
     input: Array,
     weight: Array | None,
@@ -151,7 +151,7 @@ def batch_norm_train(
     return as_dtype(y, input.dtype), _vector(mean, out[1][1]), _vector(invstd, out[2][1]), *moved
 
 
-@row("_native_batch_norm_legit_functional")
+@row("_native_batch_norm_legit_functional", updates=("running_mean", "running_var"))
 def legit_functional(
     input: Array,
     weight: Array | None,
@@ -170,7 +170,7 @@ def legit_functional(
     return y, *_nothing(out[1:3]), running_mean, running_var
 
 
-@row("_batch_norm_with_update_functional")
+@row("_batch_norm_with_update_functional", updates=("running_mean", "running_var"))
 def with_update_functional(
     input: Array,
     weight: Array | None,

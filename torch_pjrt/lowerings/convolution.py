@@ -1,15 +1,16 @@
 """Convolutions of 1 to 3 dims and their backwards, transposed, grouped, dilated and complex ones included.
 
-The forward is one conv_general_dilated, or one dot_general where windows do not overlap (1x1 kernels, patches), or a
-sum over the kernel's places for depthwise kernels. The backwards are its transposes, taken by jax.linear_transpose, so
-the two cannot disagree. Arrays are in logical N, C, spatial order. Called by program/evaluate.py.
+The forward is one conv_general_dilated, or one dot_general where windows do not overlap (1x1 kernels, patches) or are
+fewer than the kernel's channels, or a sum over the kernel's places for depthwise kernels. The backwards are its
+transposes, taken by jax.linear_transpose, so the two cannot disagree. Arrays are in logical N, C, spatial order. Called
+by program/evaluate.py.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +56,8 @@ def convolve(x: Array, w: Array, window: Window, dtype: np.dtype | None = None) 
         return _patches(x, w, window, dtype)
     if w.shape[1] == 1 and w.shape[0] == x.shape[1] == window.groups > 1 and few_taps(w):
         return by_taps(x, w, window, dtype)
+    if _is_wide(x, w, window):
+        return _gathered(x, w, window, dtype)
     return lax.conv_general_dilated(
         x,
         w,
@@ -103,6 +106,49 @@ def few_taps(w: Array) -> bool:
     return math.prod(w.shape[2:]) <= MOST_TAPS
 
 
+def _sizes(x: Array, kernel: Sequence[int], window: Window) -> list[int]:
+    """How many windows there are along each spatial dim."""
+    return [
+        (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, p, k, s, d in zip(x.shape[2:], window.padding, kernel, window.stride, window.dilation, strict=True)
+    ]
+
+
+def _seen(x: Array, kernel: Sequence[int], window: Window) -> Iterator[tuple[tuple[int, ...], Array]]:
+    """Every place of the kernel, and what all windows see there: [N, C, ...] in the sizes of the output."""
+    sizes = _sizes(x, kernel, window)
+    x = lax.pad(x, np.zeros((), x.dtype), [(0, 0, 0)] * 2 + [(p, p, 0) for p in window.padding])
+    for place in itertools.product(*(range(k) for k in kernel)):
+        starts = [i * d for i, d in zip(place, window.dilation, strict=True)]
+        limits = [a + (o - 1) * s + 1 for a, o, s in zip(starts, sizes, window.stride, strict=True)]
+        yield place, lax.slice(x, (0, 0, *starts), (*x.shape[:2], *limits), (1, 1, *window.stride))
+
+
+def _is_wide(x: Array, w: Array, window: Window) -> bool:
+    """Whether the kernel has more channels than there are windows: its elements outnumber those of all windows together."""
+    if window.groups > 1 or not few_taps(w) or 0 in x.shape or not all(isinstance(n, int) for n in x.shape):
+        return False
+    return 0 < x.shape[0] * math.prod(_sizes(x, w.shape[2:], window)) < w.shape[0]
+
+
+def _gathered(x: Array, w: Array, window: Window, dtype: np.dtype | None) -> Array:
+    """One dot_general of the kernel as it lies with all windows, copied out.
+
+    Convolutions of XLA want the kernel's channels last, where torch has them first: they would transpose it, forward and
+    backward, which costs more than the windows' copies where the kernel is the larger of the two.
+    """
+    kernel = w.shape[2:]
+    taps = [lax.expand_dims(seen, (2,)) for _, seen in _seen(x, kernel, window)]
+    windows = lax.concatenate(taps, 2)  # [N, C, places, ...]
+    batch, channels, places, *sizes = windows.shape
+    windows = lax.transpose(windows, (0, *range(3, windows.ndim), 1, 2))
+    windows = lax.reshape(windows, (batch * math.prod(sizes), channels * places))
+    flat = lax.reshape(w, (w.shape[0], channels * places))
+    dims = (((1,), (1,)), ((), ()))
+    product = lax.dot_general(flat, windows, dims, precision=window.precision, preferred_element_type=dtype)
+    return lax.transpose(lax.reshape(product, (w.shape[0], batch, *sizes)), (1, 0, *range(2, x.ndim)))
+
+
 def by_taps(x: Array, w: Array, window: Window, dtype: np.dtype | None = None) -> Array:
     """The sum, over the kernel's places, of the input seen from there times the weights there.
 
@@ -113,17 +159,10 @@ def by_taps(x: Array, w: Array, window: Window, dtype: np.dtype | None = None) -
     depthwise = per_group == 1 and channels == groups
     wide = opmath(x.dtype) if depthwise else x.dtype
     narrow = x.dtype
-    x = lax.pad(as_dtype(x, wide), np.zeros((), wide), [(0, 0, 0)] * 2 + [(p, p, 0) for p in window.padding])
-    sizes = [
-        (n - d * (k - 1) - 1) // s + 1
-        for n, k, s, d in zip(x.shape[2:], kernel, window.stride, window.dilation, strict=True)
-    ]
-    w = as_dtype(w, wide)
+    x, w = as_dtype(x, wide), as_dtype(w, wide)
+    sizes = _sizes(x, kernel, window)
     result = None
-    for place in itertools.product(*(range(k) for k in kernel)):
-        starts = [i * d for i, d in zip(place, window.dilation, strict=True)]
-        limits = [a + (o - 1) * s + 1 for a, o, s in zip(starts, sizes, window.stride, strict=True)]
-        seen = lax.slice(x, (0, 0, *starts), (*x.shape[:2], *limits), (1, 1, *window.stride))
+    for place, seen in _seen(x, kernel, window):
         tap = lax.slice(w, (0, 0, *place), (channels, per_group, *(i + 1 for i in place)))
         if depthwise:
             part = lax.mul(seen, lax.broadcast_in_dim(lax.reshape(tap, (channels,)), seen.shape, (1,)))

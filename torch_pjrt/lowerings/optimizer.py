@@ -179,13 +179,19 @@ def adagrad_step(
     return _kept(found_inf, [self, grad, state_sum], [x, stored, total])
 
 
-_STEPS: dict[str, Any] = {"adam": adam_step, "adamw": adamw_step, "sgd": sgd_step, "adagrad": adagrad_step}
-for _name, _fn in _STEPS.items():
-    add_row(f"pjrt::{_name}_step", _fn)
-    add_row(f"pjrt::{_name}_step.tensor_lr", _fn)
+_MOMENTS = ("self", "grad", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+_STEPS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "adam": (adam_step, _MOMENTS),
+    "adamw": (adamw_step, _MOMENTS),
+    "sgd": (sgd_step, ("self", "grad", "momentum_buffer")),
+    "adagrad": (adagrad_step, ("self", "grad", "state_sum")),
+}
+for _name, (_fn, _updates) in _STEPS.items():
+    add_row(f"pjrt::{_name}_step", _fn, updates=_updates)
+    add_row(f"pjrt::{_name}_step.tensor_lr", _fn, updates=_updates)
 
 
-@row("pjrt::amp_unscale")
+@row("pjrt::amp_unscale", updates=("self", "found_inf"))
 def amp_unscale(self: Array, found_inf: Array, inv_scale: Array) -> tuple[Array, Array]:
     """A gradient times inv_scale, and found_inf raised to 1 if the gradient holds an infinity or NaN."""
     g = as_dtype(self, opmath(self.dtype))
@@ -194,7 +200,7 @@ def amp_unscale(self: Array, found_inf: Array, inv_scale: Array) -> tuple[Array,
     return as_dtype(lax.mul(g, like(lax.reshape(inv_scale, ()), g)), self.dtype), found
 
 
-@row("_amp_update_scale")
+@row("_amp_update_scale", updates=("self", "growth_tracker"))
 def amp_update_scale(
     self: Array, growth_tracker: Array, found_inf: Array, scale_growth_factor: Array, scale_backoff_factor: Array,
     growth_interval: int,

@@ -51,6 +51,7 @@ class Row:
     keep       tensor arguments that a promoting row leaves in their own dtype (conditions, masks, indices)
     random     words (32 bits) drawn per element of the first result, 0 if not random; fn then takes rng=uint32[4]
     dynamic    the first result is padded to a bound and fn returns (results, count)
+    updates    tensor arguments whose new values are the last results, in this order; absent ones (None) are left out
     checked    fn may meet an index out of its range and returns Checked(results, bad)
     wants_out  fn takes out=((shape, dtype), ...), the results' shapes and NumPy dtypes as torch says them
     wants_contiguous  fn takes contiguous=, one bool per tensor operand: whether torch sees it row-major
@@ -66,6 +67,7 @@ class Row:
     keep: frozenset[str] = frozenset()
     random: int = 0
     dynamic: bool = False
+    updates: tuple[str, ...] = ()
     checked: bool = False
     wants_out: bool = False
     wants_precision: bool = False
@@ -97,6 +99,7 @@ def add_row(
     keep: tuple[str, ...] = (),
     random: int = 0,
     dynamic: bool = False,
+    updates: tuple[str, ...] = (),
     checked: bool = False,
 ) -> None:
     """Add one row. A second row for the same overload is a mistake and raises."""
@@ -114,6 +117,7 @@ def add_row(
         keep=frozenset(keep),
         random=random,
         dynamic=dynamic,
+        updates=updates,
         checked=checked,
         wants_out="out" in parameters,
         wants_precision="precision" in parameters,

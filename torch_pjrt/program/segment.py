@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torch_pjrt.program.donation import heirs
 from torch_pjrt.program.program import Program, Spec, Template
 
 Steps = Sequence[tuple[Template, tuple[int, ...]]]
@@ -18,8 +19,8 @@ Steps = Sequence[tuple[Template, tuple[int, ...]]]
 class Segment:
     """A Program and where its inputs and outputs lie among the values of the whole.
 
-    first, last: the range of steps (in the order that cut() gave); args and results: global value numbers;
-    released: values that nobody reads after this segment.
+    order: its steps, as numbers of the whole; args and results: global value numbers; released: values that nobody reads
+    after this segment.
     """
 
     program: Program
@@ -105,7 +106,10 @@ def _segment(
         last_use[v] == g and (v >= num_inputs and not live[v - num_inputs] or v < num_inputs and dead_inputs[v])
         for v in args
     ]
-    donate = _donations([specs[v] for v in args], [specs[v] for v in wanted], dead_here)
+    heir = heirs(local_steps, [specs[v] for v in args], [local[v] for v in wanted], dead_here)
+    donate = tuple(heir)
+    first = {value: i for i, value in enumerate(heir.values())}  # JAX pairs donated inputs and results in order
+    wanted.sort(key=lambda v: first.get(local[v], len(first)))
     outputs = tuple(local[v] for v in wanted)
     program = Program(
         steps=tuple(local_steps),
@@ -116,16 +120,3 @@ def _segment(
     )
     released = tuple(v for v, dead in zip(args, dead_here, strict=True) if dead)
     return Segment(program, tuple(group), tuple(args), tuple(wanted), released)
-
-
-def _donations(inputs: list[Spec], outputs: list[Spec], dead: list[bool]) -> tuple[int, ...]:
-    """Inputs whose buffer an output can take over: dead ones, matched by shape and dtype."""
-    free: dict[Spec, int] = {}
-    for spec in outputs:
-        free[spec] = free.get(spec, 0) + 1
-    chosen = []
-    for i, spec in enumerate(inputs):
-        if dead[i] and free.get(spec, 0) > 0:
-            free[spec] -= 1
-            chosen.append(i)
-    return tuple(chosen)

@@ -1,0 +1,73 @@
+"""Convolutions whose kernel outweighs their windows: products with the kernel as it lies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from torch_pjrt.config import settings
+from torch_pjrt.pjrt import compiler
+
+CASES = [
+    {"padding": 1},
+    {"stride": 2, "padding": 1},
+    {"stride": (1, 3), "padding": (2, 0), "dilation": (2, 1)},
+]
+
+
+@pytest.fixture
+def hlo() -> Iterator[list[str]]:
+    """The optimised texts of what is compiled."""
+    texts: list[str] = []
+    watch = lambda compiled: texts.append(compiled.hlo)
+    compiler.watchers.append(watch)
+    with settings.override(cache_dir="off"):
+        yield texts
+    compiler.watchers.remove(watch)
+
+
+@pytest.mark.parametrize(
+    ("options", "dtype"),
+    [*((case, torch.float32) for case in CASES), (CASES[2], torch.bfloat16), (CASES[0], torch.complex64)],
+    ids=str,
+)
+def test_wide_kernels(options: dict[str, object], dtype: torch.dtype) -> None:
+    """Forward and both gradients equal the CPU's."""
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 24, 5, 6, generator=draw, dtype=dtype)
+    w = torch.randn(80, 24, 3, 3, generator=draw, dtype=dtype) / 16
+    results = []
+    for device in ("cpu", "pjrt"):
+        a, b = (t.detach().to(device).requires_grad_() for t in (x, w))
+        y = F.conv2d(a, b, **options)  # type: ignore[arg-type]
+        assert y.shape[0] * y[0, 0].numel() < len(w)
+        (y * y.conj()).real.float().sum().backward()
+        results.append([t.detach().cpu() for t in (y, a.grad, b.grad)])  # type: ignore[union-attr]
+    tolerance = 5e-2 if dtype == torch.bfloat16 else 1e-4
+    for theirs, ours in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance * float(theirs.abs().max()))
+
+
+def test_wide_kernels_are_not_transposed(hlo: list[str]) -> None:
+    """No array of the kernel's size is copied or transposed, forward or backward."""
+    conv = torch.nn.Conv2d(40, 96, 3, padding=1).to("pjrt")
+    x = torch.randn(2, 40, 4, 4, device="pjrt", requires_grad=True)
+    conv(x).sum().backward()
+    torch.pjrt.synchronize()
+    assert any("dot(" in text or "dot_general" in text for text in hlo)
+    for text in hlo:
+        moved = [m for m in re.findall(r"= f32\[([\d,]+)\]\S* (?:copy|transpose)\(", text) if size(m) >= 96 * 40 * 9]
+        assert not moved, moved
+
+
+def size(dims: str) -> int:
+    """Elements of "2,3"."""
+    return int(torch.tensor([int(d) for d in dims.split(",")]).prod())
+
+
+def test_empty_convolutions_are_left_alone() -> None:
+    assert F.conv2d(torch.ones(0, 2, 4, 4, device="pjrt"), torch.ones(9, 2, 3, 3, device="pjrt")).shape == (0, 9, 2, 2)

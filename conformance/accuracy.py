@@ -51,11 +51,13 @@ def compare(
     strides: bool = True,
     floor: float = 0.0,
     nearby: Callable[[int], tuple[Any, Any]] | None = None,
+    exact_truth: bool = False,
 ) -> None:
     """Raise Different unless `got` (on the device) is `want` (CPU). `truth()` computes the result in float64, if asked.
 
     `floor` is an absolute error that is always allowed, in units in the last place of 1: sums of gradients may cancel.
-    `nearby(i)` gives CPU torch's result and the truth at operands a little off, others for each i.
+    `nearby(i)` gives CPU torch's result and the truth at operands a little off, others for each i. `exact_truth` says that
+    the truth is better than CPU torch in float64 too.
     """
     ours, theirs = tensors_of(got), tensors_of(want)
     if len(ours) != len(theirs):
@@ -73,7 +75,7 @@ def compare(
         if _close(host, near, None, None):
             continue
         wide = None
-        if truth is not None and b.dtype in WIDE:
+        if truth is not None and (exact_truth or b.dtype in WIDE):
             if exact is None:
                 try:
                     exact = tensors_of(truth())

@@ -20,7 +20,7 @@ from conformance.accuracy import WIDE, compare
 from conformance.operands import DEVICE, Arguments, arguments_of, on_cpu, on_device, widened
 from conformance.outs import OUTS, by_the_rules, filled, narrowed, out_like, unchanged
 from conformance.processing import processing, whoever_won
-from conformance.quirks import EMPTY, RANDOM, STATISTICS, UNLIKE_STRIDES
+from conformance.quirks import EMPTY, EXACT, RANDOM, STATISTICS, UNLIKE_STRIDES
 
 BATCH = 16
 # So many, because a coin or the start of a pooling window often comes out the same twice.
@@ -74,6 +74,7 @@ class Job:
     floor: float = 0.0
     processed: Callable[[Any], Any] | None = None
     nearby: Callable[[int], tuple[Any, Any]] | None = None
+    exact_truth: bool = False
     refusable: bool = False  # the device may raise instead, with an error that is not an internal one
 
 
@@ -86,7 +87,16 @@ def _attempt(run: Callable[[], Any]) -> tuple[Any, BaseException | None]:
 
 def _judge(job: Job, want: Any, got: Any) -> None:
     if job.processed is None:
-        compare(got, want, job.truth, values=job.values, strides=job.strides, floor=job.floor, nearby=job.nearby)
+        compare(
+            got,
+            want,
+            job.truth,
+            values=job.values,
+            strides=job.strides,
+            floor=job.floor,
+            nearby=job.nearby,
+            exact_truth=job.exact_truth,
+        )
         return
     compare(got, want, None, values=False, strides=job.strides)
     if job.values:
@@ -167,6 +177,14 @@ def _no_grad(
     return run
 
 
+def _truth(info: Any, given: Arguments) -> Callable[[], Any]:
+    """The result in float64: CPU torch's, or SciPy's where that is better."""
+    exact = EXACT.get(info.full_name)
+    if exact is None:
+        return _no_grad(info, widened, given)
+    return lambda: torch.as_tensor(exact(widened(given)[0][0].numpy()))
+
+
 def forward(
     info: Any, dtype: torch.dtype, *, limit: int | None = None, wrap: Callable[..., Any] | None = None
 ) -> Outcome:
@@ -184,7 +202,7 @@ def forward(
                 sample,
                 _no_grad(info, on_cpu, given),
                 _no_grad(function, operands.keeping(info.full_name, on_device), given),
-                _no_grad(info, widened, given),
+                _truth(info, given),
                 nearby(lambda make, g=given: _no_grad(info, make, g)),
             )
 
@@ -239,6 +257,7 @@ def _job(info: Any, index: Any, sample: Any, host: Any, chip: Any, truth: Any, n
         truth,
         values=_has_values(info.full_name, host),
         strides=info.full_name not in UNLIKE_STRIDES,
+        exact_truth=info.full_name in EXACT,
         processed=processing(info.full_name, sample),
         nearby=nearby,
     )
@@ -260,7 +279,7 @@ def views(info: Any, dtype: torch.dtype, *, limit: int | None = None) -> Outcome
             if _attempt(host)[1] is not None and _attempt(_no_grad(info, on_cpu, given))[1] is None:
                 continue  # a CPU kernel that wants its operands contiguous
             place = operands.keeping(info.full_name, lambda a, m=make: operands.through_views(a, DEVICE, m))
-            truth = _no_grad(info, widened, given)
+            truth = _truth(info, given)
             close = nearby(lambda make, g=given: _no_grad(info, make, g))
             name = f"{index} ({make.__name__[1:]})"
             yield _job(info, name, sample, host, _no_grad(info, place, given), truth, close)
@@ -387,7 +406,7 @@ def out(info: Any, dtype: torch.dtype, *, limit: int | None = None) -> Outcome:
                     host = partial(filled, like, each)
                 elif not drawn:
                     host = by_the_rules(host, like, each)
-                job = _job(info, f"{index} (out {each})", sample, host, chip, _no_grad(info, widened, given))
+                job = _job(info, f"{index} (out {each})", sample, host, chip, _truth(info, given))
                 if each == "wider":  # computed in the operands' dtype, then cast
                     process = job.processed or unchanged
                     job.processed = lambda result, process=process: process(narrowed(result, dtype))

@@ -19,7 +19,7 @@ from torch_pjrt.dispatch import (
     foreach,
     internal,
     least_squares,
-    own_gradients,
+    mended,
     sparse,
     sparse_make,
     special,
@@ -101,7 +101,7 @@ def fill() -> None:
     data_dependent.register(library)
     internal.register(library)
     attention.register(library)
-    own_gradients.register(library)
+    mended.register(library)
     foreach.register(library)
     least_squares.register(library)
     absent_layouts.register(library)

@@ -1,6 +1,8 @@
-"""Gradients that do not come from torch's formulas, against float64 on the CPU."""
+"""Operators that torch's own formula or composite gets wrong."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
@@ -30,3 +32,13 @@ def test_renorm_refuses_with_a_gradient_what_it_refuses_without() -> None:
     for wanted in (False, True):
         with pytest.raises(RuntimeError, match="at least 2 dim"):
             torch.renorm(torch.ones(3, device="pjrt", requires_grad=wanted), 2, 0, 1.0)
+
+
+@pytest.mark.parametrize("transform", [torch.fft.ihfftn, torch.fft.ihfft2])
+@pytest.mark.parametrize("dims", [(0,), (0, 2)])
+def test_inverse_hermitian_transforms_write_their_output(transform: Any, dims: tuple[int, ...]) -> None:
+    x = torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(0))
+    want = transform(x, dim=dims)
+    for out in (torch.empty(0, dtype=want.dtype, device="pjrt"), torch.zeros_like(want, device="pjrt")):
+        assert transform(x.to("pjrt"), dim=dims, out=out) is out
+        torch.testing.assert_close(out.cpu(), want)

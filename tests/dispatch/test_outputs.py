@@ -55,3 +55,12 @@ def test_factories_compute_in_the_dtype_of_the_output(name: str, dtype: torch.dt
         FACTORIES[name](target)
         found.append(target.cpu())
     assert torch.allclose(*found, rtol=1e-15)
+
+
+def test_the_modulus_is_cast_to_wider_outputs_and_refused_in_place() -> None:
+    x = torch.complex(TALL, TALL.mT.contiguous().reshape(TALL.shape))
+    out = torch.empty(0, dtype=torch.float64, device="pjrt")
+    torch.abs(x.to("pjrt"), out=out)
+    torch.testing.assert_close(out.cpu(), x.abs().double())
+    with pytest.raises(RuntimeError, match="In-place abs"):
+        x.to("pjrt").abs_()

@@ -157,6 +157,26 @@ def _resized(x: Array, matrices: Sequence[Matrix], dtype: np.dtype) -> Array:
     return as_dtype(x, dtype)
 
 
+def _in_fixed_point(matrix: Matrix) -> tuple[Matrix, int]:
+    """Weights as torch has them for bytes: 16-bit integers with as many binary places as the largest leaves room for."""
+    largest = float(matrix.max(initial=0))
+    places = next((p for p in range(22) if int(0.5 + largest * 2.0 ** (p + 1)) >= 1 << 15), 22)
+    return np.trunc(matrix * 2.0**places + np.copysign(0.5, matrix)).astype(np.int32), places
+
+
+def _resized_bytes(x: Array, matrices: Sequence[Matrix]) -> Array:
+    """Images of bytes, in integers; rounded after each dim, the last dim first, as torch does."""
+    for dim, matrix in reversed(list(enumerate(matrices, start=x.ndim - len(matrices)))):
+        if np.array_equal(matrix, np.eye(x.shape[dim])):
+            continue
+        weights, places = _in_fixed_point(matrix)
+        total = banded(as_dtype(x, np.dtype(np.int32)), weights, dim)
+        total = lax.add(total, constant((1 << places) >> 1, total))
+        total = lax.shift_right_arithmetic(total, constant(places, total))
+        x = as_dtype(lax.clamp(np.int32(0), total, np.int32(255)), np.dtype(np.uint8))
+    return x
+
+
 def _matrices(
     make: Maker, old: Sequence[int], new: Sequence[int], corners: bool, scales: Any, dtype: Any
 ) -> list[Matrix]:
@@ -170,9 +190,10 @@ def _add(name: str, rank: int, make: Maker) -> None:
 
     def forward(self: Array, output_size: Sequence[int], align_corners: bool = False, **scales: float | None) -> Array:
         given = [scales[n] for n in names]
-        return _resized(
-            self, _matrices(make, self.shape[2:], output_size, align_corners, given, self.dtype), self.dtype
-        )
+        matrices = partial(_matrices, make, self.shape[2:], output_size, align_corners, given)
+        if self.dtype == np.uint8 and rank == 2 and "nearest" not in name:
+            return _resized_bytes(self, matrices(np.float64))
+        return _resized(self, matrices(self.dtype), self.dtype)
 
     def backward(
         grad_output: Array,

@@ -127,6 +127,11 @@ def bucketize(self: Any, boundaries: torch.Tensor, **kwargs: Any) -> None:
     _refuse(boundaries.dim() == 1, f"boundaries tensor must be 1 dimension, but got dim({boundaries.dim()})")
 
 
+@refuses("abs_.default", table=AT_CALL)
+def abs_(self: torch.Tensor) -> None:
+    _refuse(not self.is_complex(), "In-place abs is not supported for complex tensors.")
+
+
 @refuses("uniform_.default", table=AT_CALL)
 def uniform_(self: torch.Tensor, from_: float = 0.0, to: float = 1.0, **kwargs: Any) -> None:
     low, high = kwargs.get("from", from_), to

@@ -19,7 +19,7 @@ from torch_pjrt.dispatch.bits import plain
 from torch_pjrt.dispatch.fused import Recorder, recorder
 from torch_pjrt.dispatch.lines import Line
 from torch_pjrt.tensor.random import default_state
-from torch_pjrt.tensor.storage import READY, UNFILLED, Value, cell_of, new_storage, tensor_over
+from torch_pjrt.tensor.storage import READY, UNFILLED, Cell, Value, cell_of, new_storage, tensor_over
 
 __all__ = ["Captured", "Steps", "capture", "states"]
 
@@ -58,16 +58,20 @@ def states() -> States | None:
     return _states[-1] if _states else None
 
 
-def capture(function: Callable[..., Any], args: Sequence[Any], steps: list[Any] | None = None) -> Captured:
+def capture(
+    function: Callable[..., Any], args: Sequence[Any], steps: list[Any] | None = None, *, together: bool = False
+) -> Captured:
     """Record function(*args) without computing it. Tensors in args on the device are replaced by stand-ins.
 
-    steps: the (empty) list to record into, for a caller that wants to see steps as they are recorded.
+    steps: the (empty) list to record into, for a caller that wants to see steps as they are recorded. together: stand-ins
+    share storages where args do, so that what is written through one is kept when another is written. Such a capture holds
+    for these positions in the storages only.
     """
     engine = recorder()
     with engine.lock:
         if not engine.capturing:
             engine.flush("capture", whole=True)
-        stand_ins, inputs, tensor_args = _stand_ins(args)
+        stand_ins, inputs, tensor_args = _stand_ins(args, together)
         state = default_state()
         before = (state.seed, state.offset)
         _states.append(States())
@@ -77,15 +81,16 @@ def capture(function: Callable[..., Any], args: Sequence[Any], steps: list[Any] 
                 flat, structure = torch.utils._pytree.tree_flatten(result)
                 # values and layouts go out, the conj and neg bits do not
                 flat = [plain(t) if isinstance(t, torch.Tensor) and t.device.type != "cpu" else t for t in flat]
-                return _assemble(recorded, stand_ins, inputs, tensor_args, flat, structure)
+                return _assemble(recorded, stand_ins, inputs, tensor_args, flat, structure, fixed=together)
         finally:
             _states.pop()
             state.seed, state.offset = before
 
 
-def _stand_ins(args: Sequence[Any]) -> tuple[list[Any], list[Value], list[int]]:
-    """Tensors over storages of their own, with the specs and layouts of the real ones."""
+def _stand_ins(args: Sequence[Any], together: bool) -> tuple[list[Any], list[Value], list[int]]:
+    """Tensors over storages of their own (together: shared as the real ones are), with the real specs and layouts."""
     out: list[Any] = []
+    shared: dict[Cell, tuple[Value, torch.UntypedStorage]] = {}
     inputs: list[Value] = []
     positions: list[int] = []
     for position, arg in enumerate(args):
@@ -95,6 +100,8 @@ def _stand_ins(args: Sequence[Any]) -> tuple[list[Any], list[Value], list[int]]:
         cell = cell_of(arg)
         value = Value(cell.value.spec, READY)
         storage = new_storage(value, arg.untyped_storage().nbytes())
+        if together:
+            value, storage = shared.setdefault(cell, (value, storage))
         with torch.no_grad():
             twin = tensor_over(storage, tuple(arg.shape), tuple(arg.stride()), int(arg.storage_offset()), arg.dtype)
             twin = torch._conj(twin) if arg.is_conj() else twin
@@ -121,6 +128,8 @@ def _assemble(
     tensor_args: list[int],
     flat: list[Any],
     structure: Any,
+    *,
+    fixed: bool,
 ) -> Captured:
     for tensor in (*stand_ins, *flat):
         if isinstance(tensor, torch.Tensor) and tensor.device.type != "cpu" and cell_of(tensor).value.index == UNFILLED:
@@ -156,7 +165,7 @@ def _assemble(
     wanted = {o.value for o in outputs} | {v for _, v in writes}
     count = sum(len(t.outs) for t, *_ in steps)
     numbers = [s[2] for s in steps]
-    parts = [i for i, argument in enumerate(tensor_args) if is_part(stand_ins[argument], inputs[i].spec)]
+    parts = [i for i, a in enumerate(tensor_args) if not fixed and is_part(stand_ins[a], inputs[i].spec)]
     return Captured(
         steps=body,
         numbers=numbers,

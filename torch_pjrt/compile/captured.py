@@ -137,6 +137,10 @@ class Captured:
         found = [each.executable for plan in self.plans.values() for each in plan.launches]
         return [each for each in found if isinstance(each, Executable)]
 
+    def overwrites(self, cells: list[Cell]) -> bool:
+        """Whether these have two written arguments in one storage: the one's contents would replace what the other wrote."""
+        return len(self.written) > 1 and len({cells[i] for i in self.written}) < len(self.written)
+
     def _reusable(self, values: list[Value]) -> tuple[int, ...]:
         """The inputs whose buffers may be overwritten: of storages that are written and that nobody else holds."""
         if not self.written:

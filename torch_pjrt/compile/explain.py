@@ -22,6 +22,8 @@ def cause(
     found = [_change(name, old, new) for name, old, new in zip(names, before, args, strict=True) if not _same(old, new)]
     sizes = [text for text in found if " size " in text]  # numbers that change with a size say the same again
     shown = sizes or found
+    if not shown:
+        return f"captured {what} {again}: arguments that are written lie in one storage"
     more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
     return f"captured {what} {again}: {'; '.join(shown[:_SHOWN])}{more}"
 

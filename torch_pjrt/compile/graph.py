@@ -28,6 +28,7 @@ from torch_pjrt.counters import counters, forbidden
 from torch_pjrt.dispatch.fused import recorder
 from torch_pjrt.errors import HostReadError, HostReadWarning
 from torch_pjrt.logs import logger
+from torch_pjrt.tensor.storage import Cell
 
 _log = logger("compile")
 
@@ -74,17 +75,17 @@ class CompiledGraph:
                 return self._interpret(given, env)
             key, cells, starts = bind(args)
             key, captured, numbers = self._find(key, starts)
-            if captured is None:
-                engine.flush("capture")  # what is pending is not this graph's
-                try:
+            try:
+                if captured is None:
+                    engine.flush("capture")  # what is pending is not this graph's
                     captured = self._capture(key, args, env)
-                except HostReadError as error:
-                    self._give_up(
-                        str(error).split("\n\nWhile executing")[0], error
-                    )  # what follows is the interpreter's
-                    return self._interpret(given, env)
-            elif len(self.captures) > 1:
-                self.captures.move_to_end(key)
+                elif len(self.captures) > 1:
+                    self.captures.move_to_end(key)
+                if captured.overwrites(cells):
+                    key, captured, numbers = self._together(key, starts, cells, args, env)
+            except HostReadError as error:
+                self._give_up(str(error).split("\n\nWhile executing")[0], error)  # what follows is the interpreter's
+                return self._interpret(given, env)
             results = captured(args, cells, numbers)
             if self.ahead is not None:
                 self._look_ahead(self.ahead, key, captured, args, env)
@@ -106,6 +107,15 @@ class CompiledGraph:
                 return key, captured, numbers
             key = (*key, "elsewhere")
 
+    def _together(
+        self, key: Signature, starts: tuple[int, ...], cells: list[Cell], args: Sequence[Any], env: Env
+    ) -> tuple[Signature, Captured, None]:
+        """The capture for arguments that are written and lie in one storage, under its key."""
+        first: dict[Cell, int] = {}
+        key = (*key, starts, *(first.setdefault(cell, i) for i, cell in enumerate(cells)))
+        captured = self.captures.get(key)
+        return key, captured or self._capture(key, args, env, together=True), None
+
     def _look_ahead(self, ahead: Ahead, key: Signature, captured: Captured, args: Sequence[Any], env: Env) -> None:
         """Capture the sizes that are likely to come, and start their compiles in other threads."""
         if forbidden.recompile or not captured.plans:
@@ -123,11 +133,13 @@ class CompiledGraph:
         if key in self.captures:
             self.captures.move_to_end(key)
 
-    def _capture(self, key: Signature, args: Sequence[Any], env: Env, *, ahead: bool = False) -> Captured:
+    def _capture(
+        self, key: Signature, args: Sequence[Any], env: Env, *, ahead: bool = False, together: bool = False
+    ) -> Captured:
         """Record the graph for arguments that lie as these do; the longest unused capture makes room."""
         steps = Steps()
         with self.observed.compiling():
-            captured = capture(lambda *stand_ins: self._record(steps, stand_ins, env), args, steps)
+            captured = capture(lambda *stand_ins: self._record(steps, stand_ins, env), args, steps, together=together)
         captured.compiling = functools.partial(self._compiling, key)
         captured.policy = self.options.policy
         captured.tuning = Tuning() if self.options.tune else None

@@ -407,6 +407,7 @@ def out(info: Any, dtype: torch.dtype, *, limit: int | None = None) -> Outcome:
                 elif not drawn:
                     host = by_the_rules(host, like, each)
                 job = _job(info, f"{index} (out {each})", sample, host, chip, _truth(info, given))
+                job.on_host = host  # statistics too have the dtype of their output
                 if each == "wider":  # computed in the operands' dtype, then cast
                     process = job.processed or unchanged
                     job.processed = lambda result, process=process: process(narrowed(result, dtype))

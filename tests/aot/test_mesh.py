@@ -50,6 +50,10 @@ def test_meshes_and_rules(tmp_path: pathlib.Path) -> None:
     assert mesh.dims(weight, (16, 8)) == ("model", None)
     assert mesh.dims(weight, (8, 16)) == (None, "model")
     assert mesh.dims(weight, (18, 8)) == (None, None)
+    assert mesh.dims(weight, (8, 64, 32)) == (None, "model", None)  # experts
+    assert mesh.dims(weight, (8, 32, 64)) == (None, None, "model")
+    assert mesh.dims(weight, (64, 32, 3)) == ("model", None, None)  # a kernel
+    assert mesh.dims(weight, (64, 32, 3, 3)) == ("model", None, None, None)
     assert mesh.dims(Input("parameter", "bias", (16,), torch.float32), (16,)) == (None,)
     assert mesh.dims(Input("argument", "argument.0", (6, 5), torch.float32), (6, 5)) == ("data", None)
     rules = tmp_path / "rules.toml"

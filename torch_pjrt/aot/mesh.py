@@ -41,9 +41,7 @@ class Mesh:
         if item.kind == "argument":
             return self._along(shape, 0, DATA)
         if item.kind in ("parameter", "state") and len(shape) >= 2:
-            # experts and vocabularies by their number; else the longer of the two dims of a product
-            first = len(shape) > 2 or shape[0] >= shape[1]
-            return self._along(shape, 0 if first else 1, MODEL)
+            return self._along(shape, _split(shape), MODEL)
         return (None,) * len(shape)
 
     def _along(self, shape: Sequence[int], dim: int, axis: str) -> Axes:
@@ -63,6 +61,15 @@ class Mesh:
 
     def __str__(self) -> str:
         return ",".join(f"{k}={v}" for k, v in self.axes.items())
+
+
+def _split(shape: Sequence[int]) -> int:
+    """The longer of the two dims of a product, in a stack of experts too: by their number, XLA's partitioner would gather all
+    of them for a grouped product. Of kernels the output channels."""
+    stacked = len(shape) == 3 and shape[0] < min(shape[1:])
+    if len(shape) > 2 and not stacked:
+        return 0
+    return len(shape) - 2 if shape[-2] >= shape[-1] else len(shape) - 1
 
 
 def parse_mesh(text: str, rules: str | Path | None = None) -> Mesh:

@@ -125,8 +125,8 @@ def test_random_numbers_of_any_size(tmp_path: pathlib.Path) -> None:
     [
         (lambda x: x * 2 if x.shape[0] == 4 else x, "torch.export cannot record"),
         (
-            lambda x: torch.nn.functional.interpolate(x[None, None], scale_factor=2),
-            "upsample_nearest1d cannot be lowered",
+            lambda x: torch.nn.functional.interpolate(x[None, None, None], scale_factor=2, mode="bicubic"),
+            "upsample_bicubic2d cannot be lowered",
         ),
     ],
 )

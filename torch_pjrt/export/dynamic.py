@@ -20,8 +20,14 @@ from torch_pjrt.export.sizes import Formulas, unite
 from torch_pjrt.export.trace import Read, Traced, trace
 from torch_pjrt.export.tree import call_of, put_together, take_apart
 
-# Steps from the example's size to those of the samples, per dim: no dim's are a formula of another's.
-_OFFSETS = ((0, 1, 3, 4, 7, 9), (0, 5, 2, 11, 1, 8), (0, 2, 7, 3, 1, 10), (0, 7, 1, 9, 4, 2))
+# Steps from the example's size to those of the samples, per dim: no dim's are a formula of another's. The last two are far, to
+# tell sizes after many strides from each other.
+_OFFSETS = (
+    (0, 1, 3, 4, 7, 9, 38, 101),
+    (0, 5, 2, 11, 1, 8, 67, 46),
+    (0, 2, 7, 3, 1, 10, 52, 85),
+    (0, 7, 1, 9, 4, 2, 93, 58),
+)
 
 
 @dataclass(frozen=True, slots=True)

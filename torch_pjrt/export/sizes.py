@@ -11,14 +11,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from torch_pjrt.errors import InvalidOperandError
-from torch_pjrt.export.trace import Input, Read, Traced, reads_of
+from torch_pjrt.export.one_way import differ, in_one_way, results_in_one_way
+from torch_pjrt.export.trace import Input, Read, Traced
 from torch_pjrt.program.access import AccessPlan
 from torch_pjrt.program.program import Aval, OutSpec, Spec, Template
 
@@ -62,6 +63,9 @@ class Formulas:
                 values = np.prod([np.array(v, object) for v, _ in factors], axis=0)
                 self.terms.append((values, math.prod(e for _, e in factors)))
         self.single = self.terms[: len(dims)]
+        self.quotients: list[
+            tuple[np.ndarray[Any, Any], Expression]
+        ] = []  # sizes after strided windows, as they were found
 
     def of(self, values: tuple[int, ...]) -> Expression:
         """The formula of an int with these values at the samples. Raises NoFormula."""
@@ -78,7 +82,18 @@ class Formulas:
             found = self._linear(values, list(terms))
             if found is not None:
                 return found
-        return self._divided(values)
+        return self._multiplied(values) or self._divided(values)
+
+    def _multiplied(self, values: tuple[int, ...]) -> Expression | None:
+        """A constant plus a multiple of a product with quotients that are known, as strides after strided windows are."""
+        atoms = [*self.single, *self.quotients]
+        for degree in (1, 2, 3):
+            for factors in itertools.combinations_with_replacement(atoms, degree):
+                product = np.prod([v for v, _ in factors], axis=0)
+                found = self._linear(values, [(product, math.prod(e for _, e in factors))])
+                if found is not None:
+                    return found
+        return None
 
     def _linear(self, values: tuple[int, ...], terms: list[Any]) -> Expression | None:
         """a + the sum of c * term with ints a and c, exact at every sample."""
@@ -94,18 +109,24 @@ class Formulas:
 
     def _divided(self, values: tuple[int, ...]) -> Expression:
         """(term + a) // d, times or plus a constant: sizes after strided windows."""
-        for divisor in _DIVISORS:
-            for term, expression in self.single:
-                for shift in range(-divisor + 1, divisor):
-                    floor = tuple((int(t) + shift) // divisor for t in term)
-                    if len(set(floor)) < 2:
-                        continue
-                    quotient = (expression + shift) // divisor
-                    for other, factor in ((np.ones(len(floor), object), 1), *self.single):
-                        found = self._linear(values, [(np.array(floor, object) * other, quotient * factor)])
-                        if found is not None:
-                            return found
+        for floor, quotient in self._floors():
+            for times, factor in ((1, 1), *self.single):
+                found = self._linear(values, [(floor * times, quotient * factor)])
+                if found is not None:
+                    self.quotients.append((np.array(values, object), found))
+                    return found
         raise NoFormula(f"{list(values)}")
+
+    def _floors(self) -> Iterator[tuple[np.ndarray[Any, Any], Expression]]:
+        """Quotients that differ between samples; at last those of sizes that are scaled by 3/2 or 3/4."""
+        atoms = [*self.single, *self.quotients]
+        ratios = [*((1, d) for d in _DIVISORS), (3, 2), (3, 4)]
+        for times, divisor in ratios:
+            for term, expression in atoms:
+                for shift in range(-divisor + 1, divisor):
+                    floor = (times * term + shift) // divisor
+                    if len(set(floor)) > 1:
+                        yield floor, (times * expression + shift) // divisor
 
     def number(self, values: tuple[Any, ...]) -> Any:
         """A 0-d operand: an int's formula, a float times or divided by one, a seed's offset, or the one value it always has."""
@@ -127,6 +148,7 @@ class Formulas:
 def unite(samples: Sequence[Traced], formulas: Formulas) -> tuple[Traced, list[Read]]:
     """The Program for all sizes, and how its results are read. Raises InvalidOperandError where the samples differ in more
     than sizes."""
+    samples = in_one_way(samples)
     first = samples[0]
     for other in samples[1:]:
         _same_steps(first, other)
@@ -141,7 +163,7 @@ def unite(samples: Sequence[Traced], formulas: Formulas) -> tuple[Traced, list[R
     try:
         specs = tuple(union.spec(list(each)) for each in zip(*(t.program.in_specs for t in samples), strict=True))
         results = [_result(union, [t.results[k] for t in samples]) for k in range(len(first.results))]
-        reads = [union.read(list(each)) for each in zip(*(reads_of(t) for t in samples), strict=True)]
+        reads = [union.read(each) for each in results_in_one_way(samples)]
         inputs = [_input(union, [t.inputs[k] for t in samples]) for k in range(len(first.inputs))]
     except NoFormula as error:
         raise InvalidOperandError(f"a size of an input or result has no formula: {error}", todo=_TODO) from error
@@ -183,13 +205,11 @@ class _Union:
 
     def plan(self, plans: list[AccessPlan | None]) -> AccessPlan | None:
         first = plans[0]
-        if first is None or any(p is None for p in plans):
-            if any(p is not None for p in plans):
-                raise NoFormula("an operand is read whole at one size and in part at another")
+        if differ(plans):
+            raise NoFormula("an operand is read in another order at another size")
+        if first is None:
             return None
         found = [p for p in plans if p is not None]
-        if len({(p.perm, p.kept, p.moves, p.strides is None, p.dtype) for p in found}) > 1:
-            raise NoFormula("an operand is read in another order at another size")
         return FixedPlan(
             first.dtype,
             self.of(tuple(p.length for p in found)),

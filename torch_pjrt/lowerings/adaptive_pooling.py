@@ -17,13 +17,18 @@ from torch_pjrt.lowerings.arrays import Array, as_dtype, is_float, opmath
 from torch_pjrt.lowerings.pooling import full, lowest, scatter_planes
 from torch_pjrt.ops.registry import add_row
 
-Bounds = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
+Bounds = tuple[Any, Any]
 NOWHERE = np.int32(2**31 - 1)  # the position of places outside a window: loses every tie
 
 
 def windows(n: int, size: int) -> Bounds:
-    """First places and ends of the windows."""
+    """First places and ends of the windows: constants, or computed where n is a symbolic size of jax.export."""
     i = np.arange(size, dtype=np.int64)
+    if not isinstance(n, int):
+        places = lax.full((size,), n, np.int64)
+        return lax.div(lax.mul(places, i), np.int64(size)), lax.div(
+            lax.add(lax.mul(places, i + 1), np.int64(size - 1)), np.int64(size)
+        )
     return i * n // size, -(-(i + 1) * n // size)
 
 
@@ -48,8 +53,20 @@ def _gathered(x: Array, dim: int, bounds: Bounds, fill: Any) -> Array:
     return lax.select(mask, parts, lax.full(parts.shape, np.asarray(fill, x.dtype)))
 
 
+def _summed_open(x: Array, dim: int, bounds: Bounds) -> Array:
+    """Sums of windows whose lengths are not known: of the whole dim each, with zeros for what is outside."""
+    shape = (*x.shape[:dim], bounds[0].shape[0], *x.shape[dim:])
+    at = lax.broadcasted_iota(np.int64, shape, dim + 1)
+    low, high = (lax.broadcast_in_dim(bound, shape, (dim,)) for bound in bounds)
+    inside = lax.bitwise_and(lax.ge(at, low), lax.lt(at, high))
+    wide = lax.broadcast_in_dim(x, shape, tuple(d for d in range(len(shape)) if d != dim))
+    return lax.reduce(lax.select(inside, wide, lax.full_like(wide, 0)), np.zeros((), x.dtype), lax.add, (dim + 1,))
+
+
 def _summed(x: Array, dim: int, bounds: Bounds) -> Array:
     starts, ends = bounds
+    if not isinstance(starts, np.ndarray):
+        return _summed_open(x, dim, bounds)
     length = ends - starts
     if starts.size and (length == length[0]).all() and (starts == np.arange(len(starts)) * length[0]).all():
         parts = lax.reshape(x, (*x.shape[:dim], len(starts), int(length[0]), *x.shape[dim + 1 :]))

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 from jax import lax
 
+from torch_pjrt.lowerings import resize_open
 from torch_pjrt.lowerings.arrays import Array, as_dtype, constant, opmath
+from torch_pjrt.lowerings.resize_open import Taps, is_open
 from torch_pjrt.ops.registry import add_row
 
 Matrix = np.ndarray[Any, Any]
-Maker = Callable[..., Matrix]
+Maker = Callable[..., Matrix | Taps]
 _MOST_TAPS = 12  # wider bands are applied as a matrix product
 
 
@@ -36,17 +38,21 @@ def _filled(size: int, new: int, taps: Sequence[tuple[Any, Any]]) -> Matrix:
     return matrix
 
 
-def nearest(size: int, new: int, scale: float | None, corners: bool, real: Any, *, shift: float) -> Matrix:
+def nearest(size: int, new: int, scale: float | None, corners: bool, real: Any, *, shift: float) -> Matrix | Taps:
     """Floor of the scaled position (shift 0), or of its centre (shift 1/2); always in float32, as torch does."""
     f = np.float32
+    if is_open(size, new):
+        return resize_open.nearest(size, new, scale, shift)
     if shift == 0 and new in (size, 2 * size):  # torch then ignores a scale that says otherwise
         return _filled(size, new, [(np.arange(new) // (new // max(size, 1)), 1.0)])
     source = np.floor((np.arange(new, dtype=f) + f(shift)) * f(_ratio(size, new, scale, False, f)))
     return _filled(size, new, [(source.astype(np.int64), 1.0)])
 
 
-def linear(size: int, new: int, scale: float | None, corners: bool, real: Any) -> Matrix:
+def linear(size: int, new: int, scale: float | None, corners: bool, real: Any) -> Matrix | Taps:
     """Two taps."""
+    if is_open(size, new):
+        return resize_open.linear(size, new, scale, corners, real)
     if new == size:  # torch then copies, whatever the scale
         return np.eye(size)
     at = np.arange(new).astype(real)
@@ -141,15 +147,26 @@ def banded(x: Array, matrix: Matrix, dim: int) -> Array:
     return total
 
 
-def _resized(x: Array, matrices: Sequence[Matrix], dtype: np.dtype) -> Array:
-    exact = all(((m == 0) | (m == 1)).all() and (m.sum(1) <= 1).all() for m in matrices)
+def _copies(matrix: Matrix | Taps) -> bool:
+    """Whether values are copied, not mixed."""
+    if isinstance(matrix, Taps):
+        return matrix.exact
+    return bool(((matrix == 0) | (matrix == 1)).all() and (matrix.sum(1) <= 1).all())
+
+
+def _applied(x: Array, matrix: Matrix | Taps, dim: int) -> Array:
+    return matrix.applied(x, dim) if isinstance(matrix, Taps) else banded(x, matrix, dim)
+
+
+def _resized(x: Array, matrices: Sequence[Matrix | Taps], dtype: np.dtype) -> Array:
+    exact = all(map(_copies, matrices))
     whole = dtype.kind in "iu" and not exact  # integers are rounded after each dim, the last dim first, as torch does
     if not exact:
         x = as_dtype(x, np.dtype(np.float32) if whole else opmath(dtype))
     dims = list(enumerate(matrices, start=x.ndim - len(matrices)))
     for dim, matrix in reversed(dims) if whole else dims:
-        if not np.array_equal(matrix, np.eye(x.shape[dim])):
-            x = banded(x, matrix, dim)
+        if isinstance(matrix, Taps) or not np.array_equal(matrix, np.eye(x.shape[dim])):
+            x = _applied(x, matrix, dim)
             if whole:
                 info = np.iinfo(dtype)
                 x = lax.floor(lax.add(x, constant(0.5, x)))
@@ -177,9 +194,7 @@ def _resized_bytes(x: Array, matrices: Sequence[Matrix]) -> Array:
     return x
 
 
-def _matrices(
-    make: Maker, old: Sequence[int], new: Sequence[int], corners: bool, scales: Any, dtype: Any
-) -> list[Matrix]:
+def _matrices(make: Maker, old: Sequence[int], new: Sequence[int], corners: bool, scales: Any, dtype: Any) -> list[Any]:
     real = np.float64 if dtype == np.float64 else np.float32
     with np.errstate(all="ignore"):
         return [make(o, n, s, corners, real) for o, n, s in zip(old, new, scales, strict=True)]

@@ -42,8 +42,13 @@ def _window_slice(x: Array, dim: int, offset: int, count: int, stride: int) -> A
     return lax.slice_in_dim(x, offset, offset + (count - 1) * stride + 1, stride, dim)
 
 
-def _along(values: np.ndarray[Any, Any], dim: int, shape: Sequence[int]) -> Array:
-    """A static vector laid along one dim."""
+def _places(size: int, *factors: int) -> Any:
+    """0, 1, 2, ...: constants, unless the size or what they are multiplied with is a symbolic size of jax.export."""
+    return np.arange(size) if all(isinstance(n, int) for n in (size, *factors)) else lax.iota(np.int32, size)
+
+
+def _along(values: Any, dim: int, shape: Sequence[int]) -> Array:
+    """A vector laid along one dim."""
     return lax.broadcast_in_dim(values.astype(np.int32), tuple(shape), (dim,))
 
 
@@ -55,15 +60,17 @@ def max_windows(
     lead = x.ndim - rank
     spatial = x.shape[lead:]
     position: Array = lax.full(x.shape, np.int32(0))
-    firsts: list[tuple[np.ndarray[Any, Any], int]] = []
+    firsts: list[tuple[Any, int]] = []
     for d in reversed(range(rank)):
         dim, step, n, size = lead + d, math.prod(spatial[d + 1 :]), spatial[d], sizes[d]
-        high = max((size - 1) * stride[d] + dil[d] * (kernel[d] - 1) + 1 - n - pad[d], 0)
+        high = pad[d] + stride[d] - 1  # no window reaches further
+        if isinstance(n, int):
+            high = max((size - 1) * stride[d] + dil[d] * (kernel[d] - 1) + 1 - n - pad[d], 0)
         config = [(pad[d], high, 0) if i == dim else (0, 0, 0) for i in range(x.ndim)]
         shape = (*x.shape[:dim], size, *x.shape[dim + 1 :])
         x, position = lax.pad(x, lowest(x.dtype), config), lax.pad(position, np.int32(0), config)
-        starts = np.arange(size) * stride[d] - pad[d]
-        inside = np.where(starts < 0, starts + -(starts // dil[d]) * dil[d], starts)
+        starts = _places(size, step) * stride[d] - pad[d]
+        inside = starts - (starts < 0) * (starts // dil[d] * dil[d])
         firsts.append((inside * step, dim))
         best, where = lax.full(shape, lowest(x.dtype)), lax.full(shape, np.int32(0))
         for values, along in firsts:
@@ -149,20 +156,25 @@ def _max_pool_backward(rank: int) -> Any:
     return max_pool_backward
 
 
-def _divisor(n: int, size: int, kernel: int, stride: int, pad: int, padded: bool) -> np.ndarray[Any, Any]:
+def _divisor(n: int, size: int, kernel: int, stride: int, pad: int, padded: bool) -> Any:
     """Per window of one dim, how many places count."""
+    if not isinstance(n, int):  # a symbolic size of jax.export
+        low, length = (0, n + 2 * pad) if padded else (pad, n)
+        config = (low, (size - 1) * stride + kernel - length - low, 0)
+        ones = lax.pad(lax.full((length,), np.int32(1)), np.int32(0), [config])
+        return lax.reduce_window(ones, np.int32(0), lax.add, (kernel,), (stride,), [(0, 0)])
     start = np.arange(size) * stride - pad
     end = np.minimum(start + kernel, n + pad)
     return end - start if padded else np.minimum(end, n) - np.maximum(start, 0)
 
 
-def _divided(x: Array, divisors: Sequence[np.ndarray[Any, Any]], override: int | None) -> Array:
+def _divided(x: Array, divisors: Sequence[Any], override: int | None) -> Array:
     if override is not None:
         return lax.div(x, lax.full_like(x, override))
     count: Array = lax.full_like(x, 1)
     for d, values in enumerate(divisors):
         dim = x.ndim - len(divisors) + d
-        if values.size and (values == values[0]).all():
+        if isinstance(values, np.ndarray) and values.size and (values == values[0]).all():
             count = lax.mul(count, lax.full_like(x, int(values[0])))
         else:
             count = lax.mul(count, as_dtype(_along(values, dim, x.shape), x.dtype))

@@ -102,16 +102,15 @@ def _positions(plan: AccessPlan, offset: Array) -> Array:
     assert plan.strides is not None
     index = lax.full(plan.size, 0, np.int64)
     for dim, stride in enumerate(plan.strides):
-        index = lax.add(index, lax.mul(lax.broadcasted_iota(np.int64, plan.size, dim), np.int64(stride)))
+        step = lax.full(plan.size, stride, np.int64)  # a stride may be a symbolic size of jax.export
+        index = lax.add(index, lax.mul(lax.broadcasted_iota(np.int64, plan.size, dim), step))
     return lax.add(index, lax.broadcast(offset, plan.size))
 
 
 def _grid_view(payload: Array, plan: AccessPlan) -> Array:
     flat = bitcast_flat(lax.reshape(payload, (payload.size,)), plan.dtype)
     short = prod(plan.grid) - flat.shape[0]
-    if not isinstance(short, int):  # a symbolic size of jax.export, which cannot be a padding
-        flat = lax.concatenate([flat, lax.full((short,), 0, plan.dtype)], 0)
-    elif short:
+    if not isinstance(short, int) or short:  # not an int: a symbolic size of jax.export
         flat = lax.pad(flat, np.zeros((), plan.dtype), [(0, short, 0)])
     return lax.reshape(flat, plan.grid)
 

@@ -135,6 +135,8 @@ def _stored(template: Template, index: int, result: Array) -> Array:
     dtype = TO_NUMPY[want.dtype]
     if template.row.promote is not Promote.NONE:
         result = cast(result, dtype)
+    if tuple(result.shape) != want.size and _open(result.shape) and _open(want.size):
+        result = lax.reshape(result, want.size)  # one size, written as two formulas
     if tuple(result.shape) != want.size or result.dtype != dtype:
         raise LoweringMismatchError(
             f"the row for {template.row.name} gave {result.dtype}{list(result.shape)} as result {index}; "
@@ -142,6 +144,11 @@ def _stored(template: Template, index: int, result: Array) -> Array:
             todo="This is a bug in torch-pjrt; please report it with these operands.",
         )
     return result if want.perm is None else lax.transpose(result, want.perm)
+
+
+def _open(size: Sequence[Any]) -> bool:
+    """Whether a size is a symbolic one of jax.export."""
+    return not all(isinstance(n, int) for n in size)
 
 
 def _is_contiguous(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:

@@ -36,3 +36,11 @@ def test_fourier_transforms() -> None:
         want, got = transform(x), transform(x.to("pjrt"))
         assert got.stride() == want.stride()
         torch.testing.assert_close(got.cpu(), want)
+
+
+def test_powers_of_numbers() -> None:
+    x, y = (torch.arange(1.0, 31).reshape(shape).permute(2, 1, 0) / 8 for shape in ((5, 1, 6), (5, 6, 1)))
+    for call in (lambda a, b: 2.0**b, lambda a, b: torch.float_power(3, a), torch.ldexp):
+        want, got = call(x, y), call(x.to("pjrt"), y.to("pjrt"))
+        assert got.stride() == want.stride()
+        torch.testing.assert_close(got.cpu(), want)

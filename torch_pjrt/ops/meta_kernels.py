@@ -407,3 +407,15 @@ for _name in (
 ):
     _packet, _overload = _name.split(".")
     meta_override(f"aten::{_name}")(_laid_out_as_add(getattr(getattr(torch.ops.aten, _packet), _overload)))
+
+
+@meta_override("aten::pow.Scalar")
+def pow_of_number(self: Any, exponent: Tensor) -> Tensor:
+    """A power of a number is row-major, however the exponent lies."""
+    return torch.ops.aten.pow.Scalar(self, exponent).contiguous()
+
+
+@meta_override("aten::ldexp.Tensor")
+def ldexp(self: Tensor, other: Tensor) -> Tensor:
+    """self * 2 ** other, laid out as that product is."""
+    return torch.ops.aten.mul.Tensor(self, pow_of_number(2.0, other))

@@ -119,3 +119,20 @@ def test_a_read_of_what_the_graph_writes() -> None:
     with pytest.warns(HostReadWarning, match="also writes"):
         assert compiled(x).tolist() == [0, 0]
     assert compiled(x).tolist() == [1, 1] and x.tolist() == [2, 2]
+
+
+def test_sparse_gradients() -> None:
+    """Of embeddings: a Program holds no sparse tensors, so what makes them runs as in eager, and says so."""
+    found = []
+    for device, compiled in (("cpu", lambda f: f), ("pjrt", torch.compile)):
+        torch.manual_seed(0)
+        table = torch.nn.Embedding(9, 4, sparse=True).to(device)
+        ids = torch.tensor([1, 3, 3, 7]).to(device)
+        loss = compiled(lambda i, table=table: table(i).tanh().square().sum())(ids)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            loss.backward()
+        assert table.weight.grad is not None and table.weight.grad.is_sparse
+        found.append(table.weight.grad.to_dense().cpu())
+    assert any("sparse tensors" in str(w.message) for w in said if w.category is HostReadWarning)
+    torch.testing.assert_close(*found)

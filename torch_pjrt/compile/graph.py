@@ -193,9 +193,7 @@ class CompiledGraph:
         if not self.split.sound:
             self._warn(f"{self.title} runs uncompiled, because it reads a value on the host that it also writes", line)
         elif self.split.runs_eagerly:
-            self._warn(
-                f"the end of {self.title} runs uncompiled, because it needs a value that is read on the host", line
-            )
+            self._warn(f"the end of {self.title} runs uncompiled, because {self.split.reason}", line)
 
     def _give_up(self, why: str, error: HostReadError | None = None) -> None:
         """From now on run the device's part as in eager."""

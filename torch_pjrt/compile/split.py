@@ -2,7 +2,7 @@
 
 Before: work on CPU tensors and Python numbers alone (step counters of optimizers, learning rates, inputs that move to the
 device, arithmetic on sizes). A capture would keep their values of one call. After: what reads a device value on the host,
-and all that depends on it.
+what makes or takes sparse tensors, which no Program holds, and all that depends on either.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Split:
         self.after: list[Node] = []
         late: set[Node] = set()
         for node in nodes:
-            if any(n in late for n in node.all_input_nodes) or _reads(node, device):
+            if any(n in late for n in node.all_input_nodes) or _is_sparse(node) or _reads(node, device):
                 late.add(node)
                 self.after.append(node)
             elif _placed_on_host(node, device):
@@ -64,6 +64,12 @@ class Split:
         ours = torch._C._get_privateuse1_backend_name()
         return any(t.device.type == ours for n in self.after for t in _tensors(n))
 
+    @property
+    def reason(self) -> str:
+        """Why there is a part after."""
+        sparse = any(map(_is_sparse, self.after))
+        return "it has sparse tensors" if sparse else "it needs a value that is read on the host"
+
     def early(self, args: Sequence[Any]) -> tuple[Env, list[Any]]:
         """Do the part before. Gives the host's values, and the arguments of the device's part, copied to the device."""
         env: Env = dict(zip(self.placeholders, args, strict=True))
@@ -85,7 +91,8 @@ class Split:
         count = len(results) - len(self.wanted)
         env.update(zip(self.wanted, results[count:], strict=True))
         for node in self.after:
-            self._run(node, env)
+            if node.op != "placeholder":
+                self._run(node, env)
         out = results[:count]
         for position, node in self.results:
             out[position] = env[node]
@@ -143,6 +150,11 @@ def _reads(node: Node, device: set[Node]) -> bool:
 def _tensors(node: Node) -> list[torch.Tensor]:
     """The (fake) tensors that a node gives."""
     return [t for t in torch.utils._pytree.tree_leaves(node.meta.get("val")) if isinstance(t, torch.Tensor)]
+
+
+def _is_sparse(node: Node) -> bool:
+    """Whether a node is or gives a sparse tensor."""
+    return any(t.layout != torch.strided for t in _tensors(node))
 
 
 def _writes(node: Node) -> bool:

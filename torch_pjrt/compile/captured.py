@@ -108,8 +108,10 @@ class Captured:
             if cells is None:
                 cells = [cell_of(args[i]) for i in self.tensor_args]
             values = [c.value for c in cells]
-            if any(v.index < READY for v in values):
-                values = [v if v.index >= READY else engine.usable(v) for v in values]
+            for v in values:
+                if v.index < READY:
+                    values = [v if v.index >= READY else engine.usable(v) for v in values]
+                    break
             values += self.constants
             dead = self._reusable(values)
             arrays: list[Any] = [v.array for v in values]

@@ -20,6 +20,7 @@ from torch_pjrt.compile.capture import Captured, Steps, capture
 from torch_pjrt.compile.captured import Signature, bind
 from torch_pjrt.compile.options import Options
 from torch_pjrt.compile.positions import Numbers, names_positions
+from torch_pjrt.compile.recent import Recent
 from torch_pjrt.compile.source_lines import first_line, line_of, names_in
 from torch_pjrt.compile.split import Env, Split
 from torch_pjrt.compile.tuning import Tuning
@@ -41,6 +42,8 @@ class CompiledGraph:
         self.options = options
         self.split = Split(graph)
         self.captures: OrderedDict[Signature, Captured] = OrderedDict()
+        self.recent: Recent | None = None
+        self.last: tuple[Signature, tuple[int, ...]] | None = None
         self.absolute = names_positions(graph)
         count = min(options.sizes_ahead, self._limit() - 1)  # the present size keeps its place
         self.ahead = Ahead(count) if count > 0 else None
@@ -73,8 +76,7 @@ class CompiledGraph:
         with engine.lock:
             if self.uncaptured:
                 return self._interpret(given, env)
-            key, cells, starts = bind(args)
-            key, captured, numbers = self._find(key, starts)
+            key, cells, starts, captured, numbers = self._bound(args)
             try:
                 if captured is None:
                     engine.flush("capture")  # what is pending is not this graph's
@@ -90,6 +92,22 @@ class CompiledGraph:
             if self.ahead is not None:
                 self._look_ahead(self.ahead, key, captured, args, env)
             return results
+
+    def _bound(
+        self, args: Sequence[Any]
+    ) -> tuple[Signature, list[Cell], tuple[int, ...], Captured | None, Numbers | None]:
+        """How arguments lie, their Cells, where they start, the capture for them, and its numbers."""
+        if self.recent is not None:
+            known = self.recent.cells(args)
+            if known is not None:
+                key, starts, captured, numbers = self.recent.found
+                return key, known, starts, captured, numbers
+        bound, cells, starts = bind(args)
+        key, found, numbers = self._find(bound, starts)
+        if found is not None and (bound, starts) == self.last:  # the second time: worth a look at the third
+            self.recent = Recent(args, cells, key, starts, found, numbers)
+        self.last = bound, starts
+        return key, cells, starts, found, numbers
 
     def _find(self, key: Signature, starts: tuple[int, ...]) -> tuple[Signature, Captured | None, Numbers | None]:
         """The capture for arguments that lie so and start there, under its key, and its numbers."""
@@ -145,6 +163,7 @@ class CompiledGraph:
         captured.tuning = Tuning() if self.options.tune else None
         while len(self.captures) >= self._limit():
             self.captures.popitem(last=False)
+            self.recent = self.last = None
             counters.captures_dropped += 1
         self.captures[key] = captured
         self._note(args, ahead)

@@ -82,7 +82,7 @@ def test_sizes_out_of_range_are_refused(decoder: tuple[Decoder, pathlib.Path]) -
     program = torch_pjrt.load(decoder[1])
     with pytest.raises(InvalidOperandError, match=r"int64\[batch, length\].*length from 1 to 32, here 33"):
         program(torch.zeros(1, 33, dtype=torch.long))
-    with pytest.raises(InvalidOperandError, match="exported for"):
+    with pytest.raises(InvalidOperandError, match="Convert it: .to.torch.int64"):
         program(torch.zeros(1, 3, dtype=torch.int32))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from torch_pjrt.errors import InvalidOperandError
-from torch_pjrt.export.tree import call_of, put_together, take_apart
+from torch_pjrt.export.tree import call_of, call_text, put_together, take_apart
 from torch_pjrt.export.write import FORMAT, digest, need_packages
 from torch_pjrt.tensor.runtime import device, runtime
 from torch_pjrt.tensor.transfer import from_jax, to_jax
@@ -44,7 +44,7 @@ class Loaded:
         tree = take_apart(call_of(args, kwargs), given)
         if tree != self.manifest["arguments"]:
             raise InvalidOperandError(
-                f"the program was exported for arguments {self.manifest['arguments']}, got {tree}",
+                f"the program was exported for arguments {call_text(self.manifest['arguments'])}, got {call_text(tree)}",
                 todo="Call it with the same structure; numbers and flags are part of the program.",
             )
         sizes: dict[str, int] = {}
@@ -74,9 +74,7 @@ class Loaded:
             raise InvalidOperandError(
                 f"tensor {position} is {dtype}{shape}; the program was exported for {wanted}"
                 + (f" ({'; '.join(given)})" if given else ""),
-                todo="Give one size to dims of one name, within its range."
-                if dims
-                else "Export for this size, or with dynamic_shapes: a program exported without them has fixed sizes.",
+                todo=_remedy(dtype, want, dims),
             )
 
     def __repr__(self) -> str:
@@ -102,6 +100,14 @@ def load(path: str | Path) -> Loaded:
                 f"{folder / name} is damaged: its hash is not the manifest's", todo="Copy or export it again."
             )
     return Loaded(folder, manifest)
+
+
+def _remedy(dtype: str, want: dict[str, Any], dims: dict[str, Any]) -> str:
+    if dtype != want["dtype"]:
+        return f"Convert it: .to(torch.{want['dtype']})."
+    if dims:
+        return "Give one size to dims of one name, within its range; the others are fixed."
+    return "Export for this size, or with dynamic_shapes: a program exported without them has fixed sizes."
 
 
 def _range(dim: dict[str, Any]) -> str:

@@ -39,6 +39,24 @@ def take_apart(value: Any, tensors: list[Any], what: str = "an argument") -> Tre
     )
 
 
+def call_text(tree: Tree) -> str:
+    """The tree of a call (see call_of) as one writes it: (tensor 0, [tensor 1], flag=True)."""
+    positional, named = (next(iter(part.values())) for part in tree["list"])
+    return f"({', '.join([*map(_text, positional), *(f'{k}={_text(v)}' for k, v in named.items())])})"
+
+
+def _text(tree: Tree) -> str:
+    kind, content = next(iter(tree.items()))
+    if kind == "tensor":
+        return f"tensor {content}"
+    if kind == "value":
+        return repr(content)
+    if kind == "dict":
+        return "{" + ", ".join(f"{k!r}: {_text(v)}" for k, v in content.items()) + "}"
+    inside = ", ".join(map(_text, content))
+    return f"[{inside}]" if kind == "list" else f"({inside})"
+
+
 def put_together(tree: Tree, tensors: Sequence[Any]) -> Any:
     """The value that a tree describes."""
     kind, content = next(iter(tree.items()))

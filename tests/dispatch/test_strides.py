@@ -44,3 +44,23 @@ def test_powers_of_numbers() -> None:
         want, got = call(x, y), call(x.to("pjrt"), y.to("pjrt"))
         assert got.stride() == want.stride()
         torch.testing.assert_close(got.cpu(), want)
+
+
+def test_batch_norm_of_transposed_input() -> None:
+    x, ones = torch.arange(24.0).reshape(4, 2, 3).permute(2, 1, 0), torch.ones(2)
+    update = torch.ops.aten._batch_norm_with_update.default
+    want, got = (update(x.to(d), *(ones.to(d).clone() for _ in range(4)), 0.1, 1e-5)[0] for d in ("cpu", "pjrt"))
+    assert got.stride() == want.stride() == (8, 4, 1)
+    torch.testing.assert_close(got.cpu(), want)
+
+
+def test_losses_and_dropout_of_transposed_operands() -> None:
+    x = torch.arange(24.0).reshape(2, 2, 3, 2).permute(3, 2, 1, 0)
+    classes, keep = torch.arange(8).reshape(2, 2, 2).permute(2, 1, 0) % 3, (x > 5).contiguous()
+    for call, operands in (
+        (lambda a, b: torch.nn.functional.nll_loss(a, b, reduction="none"), (x, classes)),
+        (lambda a, b: torch.ops.aten.native_dropout_backward(a, b, 2.0), (x, keep)),
+    ):
+        want, got = call(*operands), call(*(o.to("pjrt") for o in operands))
+        assert got.stride() == want.stride()
+        torch.testing.assert_close(got.cpu(), want)

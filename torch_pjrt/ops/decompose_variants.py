@@ -199,6 +199,25 @@ def batch_norm_update_stats(
     return mean, var
 
 
+@decomposition("aten::_batch_norm_with_update.default")
+def batch_norm_with_update(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, ...]:
+    """Training batch norm; the running statistics are written."""
+    *results, mean, var = aten._batch_norm_with_update_functional.default(
+        input, weight, bias, running_mean, running_var, momentum, eps
+    )
+    running_mean.copy_(mean)
+    running_var.copy_(var)
+    return tuple(results)
+
+
 @decomposition("aten::_batch_norm_with_update.out")
 def batch_norm_with_update_into(
     *args: Any, out: Tensor, save_mean: Tensor, save_invstd: Tensor, reserve: Tensor

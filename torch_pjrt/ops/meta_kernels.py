@@ -50,6 +50,26 @@ meta_override("aten::_native_batch_norm_legit.no_stats")(
 )
 
 
+def _dense_first(op: Any) -> Any:
+    """torch's meta kernel with a dense first result, as CPU gives it."""
+
+    def kernel(self: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        first, *rest = op(self, *args, **kwargs)
+        return (first.contiguous(memory_format=suggest_memory_format(first)), *rest)
+
+    return kernel
+
+
+meta_override("aten::nll_loss2d_forward.default")(_dense_first(torch.ops.aten.nll_loss2d_forward.default))
+
+
+@meta_override("aten::_batch_norm_with_update_functional.default")
+def batch_norm_with_update(input: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, *rest: Any) -> Any:
+    """torch's meta kernel, but running statistics keep their dtype."""
+    op = _dense_first(torch.ops.aten._batch_norm_with_update_functional.default)
+    return (*op(input, weight, bias, mean, var, *rest)[:4], torch.empty_like(mean), torch.empty_like(var))
+
+
 @meta_override("aten::multi_margin_loss_backward.default", "aten::multilabel_margin_loss_backward.default")
 def like_self(grad_output: Tensor, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """A gradient of self's size, dense."""
@@ -419,3 +439,9 @@ def pow_of_number(self: Any, exponent: Tensor) -> Tensor:
 def ldexp(self: Tensor, other: Tensor) -> Tensor:
     """self * 2 ** other, laid out as that product is."""
     return torch.ops.aten.mul.Tensor(self, pow_of_number(2.0, other))
+
+
+@meta_override("aten::native_dropout_backward.default")
+def native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """Laid out as the product of the gradient and the mask."""
+    return torch.ops.aten.mul.Tensor(grad_output, mask.to(grad_output.dtype))

@@ -92,9 +92,7 @@ def _graph_breaks(known: dict[str, Facts]) -> str:
         for name, facts in sorted(known.items())
         if "crash" not in facts and compiled(facts).get("breaks")
     ]
-    title = (
-        '## Graph breaks\n\nThe models\' own: Dynamo leaves the graph of CPU tensors as often (`backend="eager"`).\n\n'
-    )
+    title = "## Graph breaks\n\nThe models' own: Dynamo leaves the graph of CPU tensors as often or more.\n\n"
     return title + "".join(lines) if lines else ""
 
 

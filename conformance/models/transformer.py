@@ -277,6 +277,8 @@ def build(text: Text) -> tuple[nn.Module, dict[str, Any], Callable[[Any], torch.
     config = getattr(transformers, f"{text.family}Config")(**text.facts)
     quiet(config)
     model = getattr(transformers, text.family + text.head)(config)
+    if text.head == "LMHeadModel":
+        model.loss_type = "ForCausalLM"  # without it transformers logs a warning, which Dynamo has no graph of
     side = text.facts.get("image_size", 32)
     return model, _INPUTS[text.inputs](side if isinstance(side, int) else side[0]), _loss
 

@@ -25,3 +25,13 @@ def test_attention_of_one_head() -> None:
         found.append([out, *torch.autograd.grad(out.float().square().sum(), leaves)])
     for want, got in zip(*found, strict=True):
         assert torch.allclose(got.detach().cpu().float(), want.detach().float(), rtol=3e-2, atol=3e-2)
+
+
+def test_scaled_products_saturate_where_there_is_no_infinity() -> None:
+    a, b = (torch.arange(256.0).reshape(16, 16).sub(100).to(torch.float8_e4m3fn) for _ in range(2))
+    one = torch.ones(())
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        want, got = (
+            torch._scaled_mm(a.to(d), b.to(d).t(), one.to(d), one.to(d), out_dtype=dtype) for d in ("cpu", "pjrt")
+        )
+        assert torch.equal(got.cpu().float(), want.float())

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from torch_pjrt.lowerings.arrays import Array, as_dtype, broadcast_to, is_complex, like, opmath
+from torch_pjrt.lowerings.arrays import Array, as_dtype, broadcast_to, constant, is_complex, like, opmath
 from torch_pjrt.ops.registry import row
 
 Dims = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
@@ -192,7 +192,10 @@ def scaled_mm(
     out_dtype: np.dtype | None,
     use_fast_accum: bool,
 ) -> Array:
-    """fp8 @ fp8 times both scales (one, or one for each row and column), plus bias; fp8 results are divided by theirs."""
+    """fp8 @ fp8 times both scales (one, or one for each row and column), plus bias; fp8 results are divided by theirs.
+
+    A finite number too large for e4m3fn, which has no infinity, becomes its largest.
+    """
     wide = np.dtype(np.float32)
     prod = lax.dot_general(self, mat2, MATRIX, preferred_element_type=wide)
     for scale in (scale_a, scale_b):
@@ -203,6 +206,9 @@ def scaled_mm(
     dtype = self.dtype if out_dtype is None else out_dtype
     if scale_result is not None and dtype.itemsize == 1:
         prod = lax.div(prod, broadcast_to(lax.reshape(as_dtype(scale_result, wide), ()), prod.shape))
+    if dtype.name == "float8_e4m3fn":
+        top = constant(448.0, prod)
+        prod = lax.select(lax.is_finite(prod), lax.clamp(lax.neg(top), prod, top), prod)
     return as_dtype(prod, dtype)
 
 

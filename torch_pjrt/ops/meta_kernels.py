@@ -444,4 +444,4 @@ def ldexp(self: Tensor, other: Tensor) -> Tensor:
 @meta_override("aten::native_dropout_backward.default")
 def native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> Tensor:
     """Laid out as the product of the gradient and the mask."""
-    return torch.ops.aten.mul.Tensor(grad_output, mask.to(grad_output.dtype))
+    return torch.ops.aten.mul.Tensor(grad_output, mask.to(grad_output.dtype) * scale)

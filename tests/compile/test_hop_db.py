@@ -5,12 +5,11 @@ Left out: operators that are of one vendor (inline assembly) or of a process gro
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch.testing._internal.hop_db import hop_db
-from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+
+from tests.compile.entries import outcome
 
 LEFT_OUT = ("inline_asm_elementwise", "local_map_hop")
 NOT_TRACED = ("invoke_quant", "register_hook")  # AOTAutograd's partitioner refuses the first, Dynamo lacks the second
@@ -25,26 +24,6 @@ def _mutating(x: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, ...]:
     x.add_(5)
     z.add_(5)
     return x.clone(), z.clone(), x + z
-
-
-def outcome(op: OpInfo, sample: SampleInput, where: str, compiled: bool) -> Any:
-    """Results and gradients, on the CPU."""
-
-    def moved(t: Any) -> Any:
-        if not isinstance(t, torch.Tensor):
-            return t
-        return (
-            t.detach().clone().to(where).requires_grad_(t.requires_grad)
-        )  # a clone, since an operator may write to it
-
-    given = torch.utils._pytree.tree_map(moved, (sample.input, sample.args, sample.kwargs))
-    function = torch.compile(op.op, fullgraph=True) if compiled else op.op
-    out = function(given[0], *given[1], **given[2])
-    leaves = [t for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor) and t.requires_grad]
-    if leaves:
-        torch.stack([(t * t.detach().cos()).sum() for t in leaves]).sum().backward()
-    grads = [t.grad for t in torch.utils._pytree.tree_leaves(given) if isinstance(t, torch.Tensor) and t.is_leaf]
-    return torch.utils._pytree.tree_map(lambda t: t.detach().cpu() if isinstance(t, torch.Tensor) else t, (out, grads))
 
 
 @pytest.mark.slow

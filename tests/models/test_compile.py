@@ -90,6 +90,29 @@ def test_generate_with_a_static_cache_compiles_a_bounded_number_of_times() -> No
     assert counts[0] == counts[1] <= 4, torch.pjrt.explain_recompiles()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_generate_with_a_growing_cache_captures_once_per_length(name: str, ahead: int) -> None:
+    """Three graphs of Dynamo (prompt, one length, any length); with sizes_ahead, three lengths of the last are waited for."""
+    model, inputs = build(name)
+    model.eval()
+    ids = inputs["input_ids"][:, :5]
+    prompt = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    options = {"do_sample": False, "eos_token_id": None, "pad_token_id": 0, "max_length": None, "max_new_tokens": 10}
+    expected = model.generate(**prompt, **options)
+    ours = copy.deepcopy(model).to("pjrt")
+    ours.forward = torch.compile(ours.forward, backend="pjrt", fullgraph=True, options={"sizes_ahead": ahead})
+    torch.pjrt.reset_stats()
+    assert torch.equal(ours.generate(**placed(prompt, "pjrt"), **options).cpu(), expected)
+    stats = torch.pjrt.stats()
+    why = torch.pjrt.explain_recompiles()
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 3, why
+    assert stats["captures"] - stats["captures_ahead"] <= (5 if ahead else 10), why
+    assert stats["captures_ahead_used"] == (5 if ahead else 0), why
+    assert stats["captures_ahead"] <= stats["captures_ahead_used"] + ahead, why
+
+
 def test_operator_that_reads_values_runs_eagerly() -> None:
     """Dynamo cannot look into a custom operator; when its body reads values (here an input), the graph runs as in eager."""
 

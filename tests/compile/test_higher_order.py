@@ -211,3 +211,12 @@ def test_compiled_autograd() -> None:
         torch.compile(layer)(torch.ones(2, 3, device="pjrt")).sum().backward()
     assert layer.weight.grad is not None
     assert layer.weight.grad.cpu().tolist() == [[2.0] * 3] * 3
+
+
+@pytest.mark.parametrize("device", ["cpu", "pjrt"])
+def test_pytorch_keeps_pointwise_scans_to_other_chips(device: str) -> None:
+    """docs/torch_compile.md says so, and what to give instead."""
+    product = lambda x: associative_scan(lambda a, b: a * b, x, 0)  # its mode is "pointwise"
+    for function in (product, torch.compile(product, fullgraph=True)):
+        with pytest.raises((ValueError, torch._dynamo.exc.Unsupported), match="need to be on CUDA or XPU"):
+            function(torch.ones(4, 3, device=device))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 
 from torch_pjrt.config import settings
 from torch_pjrt.pjrt import compiler
+from torch_pjrt.pjrt.client import chip
 
 CASES = [
     {"padding": 1},
@@ -71,3 +73,22 @@ def size(dims: str) -> int:
 
 def test_empty_convolutions_are_left_alone() -> None:
     assert F.conv2d(torch.ones(0, 2, 4, 4, device="pjrt"), torch.ones(9, 2, 3, 3, device="pjrt")).shape == (0, 9, 2, 2)
+
+
+@pytest.mark.parametrize(("platform", "form", "channels"), [("cpu", "dot_general", 65), ("tpu", "convolution", 66)])
+def test_the_form_follows_the_platform(platform: str, form: str, channels: int) -> None:
+    """TPUs and GPUs need no such help."""
+    torch.pjrt.synchronize()
+    programs: list[Any] = []
+    watch = lambda compiled: programs.append(compiled.program)
+    compiler.watchers.append(watch)
+    try:
+        with settings.override(cache_dir="off"), torch.no_grad():
+            F.conv2d(
+                torch.ones(1, 8, 3, 3, device="pjrt"), torch.ones(channels, 8, 3, 3, device="pjrt"), padding=1
+            ).cpu()
+    finally:
+        compiler.watchers.remove(watch)
+    (program,) = [p for p in programs if any("convolution" in t.row.name for t, _ in p.steps)]
+    text = compiler.lower(program, "highest", chip().device, platform=platform).as_text()
+    assert [f for f in ("dot_general", "convolution") if f"stablehlo.{f}" in text] == [form]

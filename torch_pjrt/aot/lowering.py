@@ -49,7 +49,8 @@ def lower(
 ) -> Lowered:
     """Lower for devices (one, or as many as the mesh has). plan: of its loops; platform: lower for that one instead."""
     program, scopes = traced.program, traced.scopes()
-    narrow = (platform or devices[0].platform) in NARROW_PLATFORMS
+    chosen = platform or devices[0].platform
+    narrow = chosen in NARROW_PLATFORMS
     place = _Places(devices, mesh)
     words = sum(NUMBER_WORDS[k] for k in program.number_kinds)
     shapes = [jax.ShapeDtypeStruct((words,), np.uint32, sharding=place(()))]
@@ -58,7 +59,7 @@ def lower(
     groups: list[tuple[int, ...]] = [(i,) for i in range(len(program.in_specs))]
     function: Any
     if plan is None:
-        function = evaluate(program, precision_of(precision), scopes, narrow)
+        function = evaluate(program, precision_of(precision), scopes, narrow, chosen)
     else:
         rolled = Rolled(program, plan, precision_of(precision), scopes, narrow)
         groups = rolled.inputs

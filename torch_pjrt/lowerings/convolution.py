@@ -1,7 +1,7 @@
 """Convolutions of 1 to 3 dims and their backwards, transposed, grouped, dilated and complex ones included.
 
-The forward is one conv_general_dilated, or one dot_general where windows do not overlap (1x1 kernels, patches) or are
-fewer than the kernel's channels, or a sum over the kernel's places for depthwise kernels. The backwards are its
+The forward is one conv_general_dilated, or one dot_general where windows do not overlap (1x1 kernels, patches) or, on the
+CPU, are fewer than the kernel's channels, or a sum over the kernel's places for depthwise kernels. The backwards are its
 transposes, taken by jax.linear_transpose, so the two cannot disagree. Arrays are in logical N, C, spatial order. Called
 by program/evaluate.py.
 """
@@ -35,15 +35,26 @@ class Window:
     output_padding: tuple[int, ...]
     groups: int
     precision: Any
+    gathers: bool  # whether wide kernels are products with gathered windows
 
 
 def _window(
-    rank: int, stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: int, prec: Any
+    rank: int,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    prec: Any,
+    platform: str,
 ) -> Window:
     def full(values: Sequence[int]) -> tuple[int, ...]:
         return tuple(values) * rank if len(values) == 1 else tuple(values)
 
-    return Window(full(stride), full(padding), full(dilation), transposed, full(output_padding), groups, prec)
+    return Window(
+        full(stride), full(padding), full(dilation), transposed, full(output_padding), groups, prec, platform == "cpu"
+    )
 
 
 def convolve(x: Array, w: Array, window: Window, dtype: np.dtype | None = None) -> Array:
@@ -126,7 +137,13 @@ def _seen(x: Array, kernel: Sequence[int], window: Window) -> Iterator[tuple[tup
 
 def _is_wide(x: Array, w: Array, window: Window) -> bool:
     """Whether the kernel has more channels than there are windows: its elements outnumber those of all windows together."""
-    if window.groups > 1 or not few_taps(w) or 0 in x.shape or not all(isinstance(n, int) for n in x.shape):
+    if (
+        not window.gathers
+        or window.groups > 1
+        or not few_taps(w)
+        or 0 in x.shape
+        or not all(isinstance(n, int) for n in x.shape)
+    ):
         return False
     return 0 < x.shape[0] * math.prod(_sizes(x, w.shape[2:], window)) < w.shape[0]
 
@@ -134,8 +151,9 @@ def _is_wide(x: Array, w: Array, window: Window) -> bool:
 def _gathered(x: Array, w: Array, window: Window, dtype: np.dtype | None) -> Array:
     """One dot_general of the kernel as it lies with all windows, copied out.
 
-    Convolutions of XLA want the kernel's channels last, where torch has them first: they would transpose it, forward and
-    backward, which costs more than the windows' copies where the kernel is the larger of the two.
+    Convolutions of XLA:CPU want the kernel's channels last, where torch has them first: they would transpose it, forward
+    and backward, which costs more than the windows' copies where the kernel is the larger of the two. TPUs lay kernels out
+    as they like (by the v5e compiler's estimate this way is 0.9 to 9 times slower there), and cuDNN takes torch's order.
     """
     kernel = w.shape[2:]
     taps = [lax.expand_dims(seen, (2,)) for _, seen in _seen(x, kernel, window)]
@@ -218,10 +236,11 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
     precision: Any,
+    platform: str,
 ) -> Array:
     """The convolution, with bias [O] added."""
     rank = input.ndim - 2
-    window = _window(rank, stride, padding, dilation, transposed, output_padding, groups, precision)
+    window = _window(rank, stride, padding, dilation, transposed, output_padding, groups, precision, platform)
     if bias is None:
         return convolve(input, weight, window)
     wide = convolve(input, weight, window, opmath(input.dtype))
@@ -251,9 +270,10 @@ def convolution_backward_overrideable(
     groups: int,
     output_mask: Sequence[bool],
     precision: Any,
+    platform: str,
 ) -> tuple[Array, ...]:
     """The asked of (grad_input, grad_weight, grad_bias)."""
-    window = _window(input.ndim - 2, stride, padding, dilation, transposed, output_padding, groups, precision)
+    window = _window(input.ndim - 2, stride, padding, dilation, transposed, output_padding, groups, precision, platform)
     grad_output = as_dtype(grad_output, input.dtype)
     results: list[Array] = []
     if output_mask[0]:
@@ -283,6 +303,7 @@ def convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
     precision: Any,
+    platform: str,
 ) -> tuple[Array, ...]:
     """convolution_backward_overrideable; the size of the bias is that of the channels."""
     return convolution_backward_overrideable(
@@ -297,4 +318,5 @@ def convolution_backward(
         groups,
         output_mask,
         precision,
+        platform,
     )

@@ -55,6 +55,8 @@ class Row:
     checked    fn may meet an index out of its range and returns Checked(results, bad)
     wants_out  fn takes out=((shape, dtype), ...), the results' shapes and NumPy dtypes as torch says them
     wants_contiguous  fn takes contiguous=, one bool per tensor operand: whether torch sees it row-major
+    wants_platform  fn takes platform=, JAX's name of what is compiled for ("cpu", "tpu"; "" for several): to choose between
+                    forms of one result
     wants_precision  fn takes precision=, a lax.Precision that follows torch.get_float32_matmul_precision
     """
 
@@ -70,6 +72,7 @@ class Row:
     updates: tuple[str, ...] = ()
     checked: bool = False
     wants_out: bool = False
+    wants_platform: bool = False
     wants_precision: bool = False
     wants_contiguous: bool = False
 
@@ -120,6 +123,7 @@ def add_row(
         updates=updates,
         checked=checked,
         wants_out="out" in parameters,
+        wants_platform="platform" in parameters,
         wants_precision="precision" in parameters,
         wants_contiguous="contiguous" in parameters,
     )

@@ -224,8 +224,8 @@ def lower(
     shapes = [jax.ShapeDtypeStruct((words,), np.uint32, sharding=sharding)]
     shapes += [jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding) for s in program.in_specs]
     donate = tuple(i + 1 for i in program.donate)
-    narrow = (platform or device.platform) in NARROW_PLATFORMS
-    function = evaluate(program, precision_of(precision), scopes, narrow)
+    chosen = platform or device.platform
+    function = evaluate(program, precision_of(precision), scopes, chosen in NARROW_PLATFORMS, chosen)
     function.__name__ = f"program_{len(program.steps)}_ops"
     with jax.enable_x64(True), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")

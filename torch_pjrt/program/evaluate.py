@@ -162,7 +162,7 @@ def _is_contiguous(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
 
 
 def _results(
-    template: Template, payloads: Sequence[Array], numbers: list[Array], precision: Any = None
+    template: Template, payloads: Sequence[Array], numbers: list[Array], precision: Any = None, platform: str = ""
 ) -> tuple[list[Array], Array | None]:
     """Call the row: its results as it gave them, and the 0-d bool that says a bad index was met (or None)."""
     starts, own = numbers[: template.num_starts], numbers[template.num_starts :]
@@ -178,6 +178,8 @@ def _results(
     arguments = _bind(template, arrays, own)
     if template.row.wants_out and "out" not in arguments:  # attention's backward has an argument of that name
         arguments["out"] = tuple((o.size, TO_NUMPY[o.dtype]) for o in template.outs)
+    if template.row.wants_platform:
+        arguments["platform"] = platform
     if template.row.wants_precision:
         arguments["precision"] = precision
     if template.row.wants_contiguous:
@@ -193,10 +195,10 @@ def _results(
 
 
 def evaluate_step(
-    template: Template, payloads: Sequence[Array], numbers: list[Array], precision: Any = None
+    template: Template, payloads: Sequence[Array], numbers: list[Array], precision: Any = None, platform: str = ""
 ) -> tuple[list[Array], Array | None]:
     """One step: payloads in, payloads out, and the 0-d bool that says a bad index was met (or None)."""
-    results, bad = _results(template, payloads, numbers, precision)
+    results, bad = _results(template, payloads, numbers, precision, platform)
     if len(results) != len(template.outs):
         raise LoweringMismatchError(f"{template.row.name} gave {len(results)} results, not {len(template.outs)}")
     return [_stored(template, i, r) for i, r in enumerate(results)], bad
@@ -221,6 +223,7 @@ def run_steps(
     inputs: Sequence[Array],
     precision: Any = None,
     scopes: Sequence[str] | None = None,
+    platform: str = "",
 ) -> tuple[list[Array], Array]:
     """The Program's outputs, and the number of the first step that met a bad index (int32, -1: none).
 
@@ -232,7 +235,7 @@ def run_steps(
         count = len(template.number_kinds)
         own = list(numbers[at : at + count])
         with nullcontext() if scopes is None else named(scopes[position]):
-            results, bad = evaluate_step(template, [values[i] for i in operands], own, precision)
+            results, bad = evaluate_step(template, [values[i] for i in operands], own, precision, platform)
         at += count
         values.extend(results)
         if bad is not None:
@@ -254,13 +257,17 @@ def named(scope: str) -> Iterator[None]:
 
 
 def evaluate(
-    program: Program, precision: Any = None, scopes: Sequence[str] | None = None, narrow: bool = False
+    program: Program,
+    precision: Any = None,
+    scopes: Sequence[str] | None = None,
+    narrow: bool = False,
+    platform: str = "",
 ) -> Callable[..., tuple[Array, ...]]:
     """The Program as a function (words, *payloads) -> outputs; the check's int32 comes last when there is one."""
 
     def run(words: Array, *inputs: Array) -> tuple[Array, ...]:
         numbers = decode_numbers(words, program.number_kinds, narrow)
-        outputs, bad = run_steps(program, numbers, inputs, precision, scopes)
+        outputs, bad = run_steps(program, numbers, inputs, precision, scopes, platform)
         if program.checked:
             outputs.append(lax.convert_element_type(bad, np.int32))
         return tuple(outputs)

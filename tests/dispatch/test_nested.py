@@ -130,6 +130,30 @@ def test_the_fast_path_of_transformer_encoders(kind: str) -> None:
     assert not torch.pjrt.stats()["fallbacks"]
 
 
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("hooked", [False, True])
+def test_transformer_encoders_leave_zeros_where_they_were_padded(hooked: bool, aligned: bool) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
+    if hooked:
+        model.layers[0].linear1.register_forward_hook(lambda *_: None)
+    x, padding = torch.randn(3, 5, 8), _masks()["padding"]["src_key_padding_mask"]
+    padding[1, 0] = not aligned
+    with torch.no_grad():
+        want = model(x, src_key_padding_mask=padding)
+        got = model.to(DEVICE)(x.to(DEVICE), src_key_padding_mask=padding.to(DEVICE))
+    torch.testing.assert_close(got.cpu(), want, rtol=1e-4, atol=1e-5)
+    assert type(got) is torch.Tensor and bool((got.cpu()[padding] == 0).all()) is aligned
+
+
+def test_a_hook_that_mixes_the_positions_of_a_padded_batch_is_refused() -> None:
+    model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
+    model.layers[0].linear1.register_forward_hook(lambda module, given, out: out.softmax(1))
+    masks = {k: m.to(DEVICE) for k, m in _masks()["padding"].items()}
+    with torch.no_grad(), pytest.raises(UnsupportedOpError, match="enable_nested_tensor=False"):
+        model.to(DEVICE)(torch.randn(3, 5, 8, device=DEVICE), **masks)
+
+
 def test_multi_head_attention_gives_its_weights_when_asked() -> None:
     torch.manual_seed(0)
     attention = torch.nn.MultiheadAttention(8, 2, batch_first=True).eval()

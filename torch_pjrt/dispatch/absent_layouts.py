@@ -31,7 +31,7 @@ def _metadata(name: str) -> Callable[..., Any]:
 
 # Keys of tensors that cannot be, with an operator that is refused for the same reason.
 ABSENT = {
-    "NestedTensorPrivateUse1": "aten::_nested_tensor_from_mask.default",
+    "NestedTensorPrivateUse1": "aten::_nested_from_padded.default",
     "QuantizedPrivateUse1": "aten::quantize_per_tensor.default",
 }
 

@@ -116,9 +116,3 @@ def transformer_encoder_layer(
         return x + fed(second(x))
     x = first(src + attended(src))
     return second(x + fed(x))
-
-
-@decomposition("aten::_nested_tensor_from_mask_left_aligned.default")
-def left_aligned(t: Tensor, mask: Tensor) -> bool:
-    """False: nn.TransformerEncoder then keeps padded batches instead of nested tensors, which the device does not have."""
-    return False

@@ -148,6 +148,6 @@ def load_rows() -> dict[str, Row]:
         importlib.import_module(module.name)
     for name in ("meta_kernels", "meta_fft"):
         importlib.import_module(f"torch_pjrt.ops.{name}")
-    for family in ("variants", "transformer", "quantized", "varlen"):
+    for family in ("variants", "transformer", "padded", "quantized", "varlen"):
         importlib.import_module(f"torch_pjrt.ops.decompose_{family}")
     return ROWS

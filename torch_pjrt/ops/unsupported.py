@@ -49,7 +49,7 @@ UNSUPPORTED: dict[str, Refusal] = {
     ),
     **dict.fromkeys("to_mkldnn mkldnn_rnn_layer mkldnn_rnn_layer_backward".split(), _MKLDNN),
     **dict.fromkeys(
-        """_nested_tensor_from_mask _nested_from_padded _nested_view_from_buffer
+        """_nested_from_padded _nested_view_from_buffer
         _nested_compute_contiguous_strides_offsets""".split(),
         _NESTED,
     ),

@@ -64,3 +64,17 @@ def test_losses_and_dropout_of_transposed_operands() -> None:
         want, got = call(*operands), call(*(o.to("pjrt") for o in operands))
         assert got.stride() == want.stride()
         torch.testing.assert_close(got.cpu(), want)
+
+
+def test_as_strided_scatter_counts_places_in_the_storage() -> None:
+    base, src = torch.arange(20.0), -torch.ones(2, 2)
+    for part in (lambda x: x[2:14:2], lambda x: x[:12].reshape(3, 4).t(), lambda x: x[6:]):
+        want, got = (
+            torch.as_strided_scatter(part(base.to(d)), src.to(d), (2, 2), (4, 2), offset)
+            for d in ("cpu", "pjrt")
+            for offset in (3,)
+        )
+        torch.testing.assert_close(got.cpu(), want)
+    x, src = torch.arange(9.0).reshape(3, 3), torch.ones(2, 2)
+    want, got = (torch.as_strided_scatter(x.to(d), src.to(d), (2, 2), (1, 2)) for d in ("cpu", "pjrt"))
+    torch.testing.assert_close(got.cpu(), want)

@@ -15,7 +15,8 @@ _HEAD = f"""# Models
 
 Written by `python -m conformance.models` from `docs/data/models.json`; do not edit. torchvision and timm must be installed for
 their models. Each model has random weights and small inputs, is in training mode without dropout, and runs one forward and one
-backward pass on the device (here: the CPU client), as it is (*eager*) and under `torch.compile(model, fullgraph=True)`.
+backward pass on the device (here: the CPU client), as it is (*eager*) and under `torch.compile(model, fullgraph=True)`. Of a
+vision model, blocks that only repeat the one before are left out.
 *pass*: outputs, every gradient and every buffer are as near to a float64 run on the CPU as CPU torch in float32 is (at most
 {TIMES:.0f} times its error and {FLOOR:.0e}), no operator fell back to the CPU, and the second step compiled nothing. The number
 is our error over CPU torch's, of all outputs and of all gradients together. *programs* are the XLA programs that a step made.

@@ -39,7 +39,7 @@ def main(names: tuple[str, ...], failed: bool, again: bool, limit: int, page_onl
 
 
 def _chosen(parts: tuple[str, ...]) -> list[str]:
-    from conformance.models.judge import NAMES
+    from conformance.models.cases import NAMES
 
     return list(dict.fromkeys(name for part in parts or ("",) for name in NAMES if part in name))
 

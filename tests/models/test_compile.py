@@ -55,8 +55,6 @@ def test_compiled_model_trains_like_cpu(name: str) -> None:
     cpu = train(start(model, inputs, "cpu"))
     torch.pjrt.reset_stats()
     run = start(model, inputs, "pjrt")
-    if hasattr(run.model, "set_experts_implementation"):
-        run.model.set_experts_implementation("batched_mm")  # the default's backward reads values on the host
     warm(run.model, run.inputs).compile(fullgraph=True)
     with torch._dynamo.config.patch(allow_rnn=True):
         compare(train(run), cpu, truth)

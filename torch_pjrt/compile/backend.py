@@ -36,8 +36,10 @@ def _compile(
     graph: torch.fx.GraphModule, example_inputs: Sequence[Any], *, kind: str, names: Sequence[str], options: Options
 ) -> Callable[..., Any]:
     """One graph of AOTAutograd; it is captured when it is first called."""
+    from torch_pjrt.compile import foreign
     from torch_pjrt.compile.graph import CompiledGraph
 
+    foreign.register(graph)
     compiled = CompiledGraph(graph, kind, names, options)
 
     def run(args: list[Any]) -> Any:

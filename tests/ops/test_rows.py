@@ -10,7 +10,7 @@ import torch
 from torch_pjrt.ops.registry import ROWS, add_row, load_rows
 from torch_pjrt.ops.schema import Kind, find_overload, functional_twin, schema_of
 
-EXTRA = {"rng", "out", "precision", "contiguous"}
+EXTRA = {"rng", "out", "precision", "contiguous", "platform"}
 GIVEN = {"dtype"}  # a row may leave the dtype to torch's meta kernel, which has read it
 NAMES = sorted(load_rows())
 PRESENT = [name for name in NAMES if find_overload(name) is not None]

@@ -92,3 +92,16 @@ def test_the_form_follows_the_platform(platform: str, form: str, channels: int) 
     (program,) = [p for p in programs if any("convolution" in t.row.name for t, _ in p.steps)]
     text = compiler.lower(program, "highest", chip().device, platform=platform).as_text()
     assert [f for f in ("dot_general", "convolution") if f"stablehlo.{f}" in text] == [form]
+
+
+@pytest.mark.parametrize("kernel", [(3,), (3, 3), (2, 3, 2)], ids=str)
+def test_depthwise_convolution_of_parts_of_larger_tensors(kernel: tuple[int, ...]) -> None:
+    def part(x: torch.Tensor) -> torch.Tensor:
+        room = torch.zeros((x.shape[0] + 2, *x.shape[1:]), device="pjrt")
+        room[1:-1] = x.to("pjrt")
+        return room[1:-1]
+
+    function = (torch.conv1d, torch.conv2d, torch.conv3d)[len(kernel) - 1]
+    operands = torch.randn(2, 4, *(6 for _ in kernel)), torch.randn(4, 1, *kernel), torch.randn(4)
+    got = function(*map(part, operands), groups=4)
+    torch.testing.assert_close(got.cpu(), function(*operands, groups=4), rtol=1e-5, atol=1e-5)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,17 +18,6 @@ CASES = [
     {"stride": 2, "padding": 1},
     {"stride": (1, 3), "padding": (2, 0), "dilation": (2, 1)},
 ]
-
-
-@pytest.fixture
-def hlo() -> Iterator[list[str]]:
-    """The optimised texts of what is compiled."""
-    texts: list[str] = []
-    watch = lambda compiled: texts.append(compiled.hlo)
-    compiler.watchers.append(watch)
-    with settings.override(cache_dir="off"):
-        yield texts
-    compiler.watchers.remove(watch)
 
 
 @pytest.mark.parametrize(

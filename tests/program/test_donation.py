@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 import torch
 
-from torch_pjrt.config import settings
 from torch_pjrt.ops.registry import Row
-from torch_pjrt.pjrt import compiler
 from torch_pjrt.program.donation import heirs
 from torch_pjrt.program.program import Template, out_spec
 from torch_pjrt.program.segment import build_segments
@@ -22,17 +19,6 @@ def step(name: str, *operands: int, outs: int = 1, updates: tuple[str, ...] = ()
     bindings = tuple((f"x{i}", ("in", i)) for i in range(len(operands)))
     row = Row(f"aten::{name}", lambda: None, updates=updates)
     return Template(row, bindings, (), "", (), (OUT,) * outs, None), operands
-
-
-@pytest.fixture
-def hlo() -> Iterator[list[str]]:
-    """The optimised texts of what is compiled."""
-    texts: list[str] = []
-    watch = lambda compiled: texts.append(compiled.hlo)
-    compiler.watchers.append(watch)
-    with settings.override(cache_dir="off"):
-        yield texts
-    compiler.watchers.remove(watch)
 
 
 def test_a_chain_of_writes_ends_in_its_heir() -> None:

@@ -16,6 +16,12 @@ from torch_pjrt.compile.captured import Captured, Signature
 from torch_pjrt.compile.positions import Numbers
 from torch_pjrt.tensor.storage import Cell
 
+TensorGuards: Any
+try:  # private to Dynamo
+    from torch._C._dynamo.guards import TensorGuards
+except ImportError:
+    TensorGuards = None
+
 _offset_of = torch.Tensor.storage_offset
 
 
@@ -31,12 +37,11 @@ class Recent:
         captured: Captured,
         numbers: Numbers | None,
     ):
-        from torch._C._dynamo.guards import TensorGuards
-
         self.found = key, starts, captured, numbers
         places = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
         plain = sorted(set(range(len(args))) - set(places))
-        self.usable = len(places) == len(cells) > 0  # else there are tensors of the host
+        # else there are tensors of the host, or this torch has no such class: bind says the same, at a higher cost
+        self.usable = len(places) == len(cells) > 0 and TensorGuards is not None
         if not self.usable:
             return
         tensors = [args[i] for i in places]

@@ -76,13 +76,17 @@ for _name in ("bucketize.Tensor", "bucketize.Scalar"):
     add_row(_name, bucketize, promote=Promote.DEFAULT, broadcast=False)
 
 
+_FEW_BINS = 256  # so many are counted by comparing, where a scatter is slow (TPU) or refused for integers (Trainium)
+
+
 @row("histc", promote=Promote.NONE)
-def histc(self: Array, bins: int = 100, min: Any = 0, max: Any = 0) -> Array:
-    """How many elements fall in each of `bins` equal parts of min..max (the data's range when they are equal)."""
+def histc(self: Array, platform: str, bins: int = 100, min: Any = 0, max: Any = 0) -> Array:
+    """How many elements fall in each of `bins` equal parts of min..max (the data's range when they are equal).
+
+    Integers, which CPU torch refuses, go to their part by integer division, as on CUDA.
+    """
     flat = lax.reshape(self, (self.size,))
-    kind = np.dtype(np.float32) if not is_float(flat) or flat.dtype.itemsize < 4 else flat.dtype
-    if flat.dtype.kind in "iu":
-        kind = np.dtype(np.float64)
+    kind = np.dtype(np.int64 if not is_float(flat) else np.float32 if flat.dtype.itemsize < 4 else flat.dtype)
     x, low, high = as_dtype(flat, kind), as_dtype(min, kind), as_dtype(max, kind)
     if x.size:
         same = lax.eq(low, high)
@@ -96,7 +100,12 @@ def histc(self: Array, bins: int = 100, min: Any = 0, max: Any = 0) -> Array:
         as_dtype(lax.select(inside, scaled, constant(0, x)), np.int64), lax.full(x.shape, bins - 1, np.int64)
     )
     place = lax.select(inside, place, lax.full(x.shape, bins, np.int64))
-    count = put_slices(lax.full((bins,), 0, np.int64), place, lax.full(x.shape, 1, np.int64), 0, "add")
+    if platform != "cpu" and bins <= _FEW_BINS:
+        shape = (x.size, bins)
+        hit = lax.eq(lax.broadcast_in_dim(place, shape, (0,)), lax.broadcasted_iota(np.int64, shape, 1))
+        count = lax.reduce_sum(as_dtype(hit, np.int64), (0,))
+    else:
+        count = put_slices(lax.full((bins,), 0, np.int64), place, lax.full(x.shape, 1, np.int64), 0, "add")
     return as_dtype(count, self.dtype)
 
 

@@ -18,10 +18,11 @@ from torch_pjrt.compile import artifacts, explain, observe
 from torch_pjrt.compile.ahead import Ahead
 from torch_pjrt.compile.capture import Captured, Steps, capture
 from torch_pjrt.compile.captured import Signature, bind
+from torch_pjrt.compile.facts import line_of, settle
 from torch_pjrt.compile.options import Options
 from torch_pjrt.compile.positions import Numbers, names_positions
 from torch_pjrt.compile.recent import Recent
-from torch_pjrt.compile.source_lines import first_line, line_of, names_in
+from torch_pjrt.compile.source_lines import first_line, names_in
 from torch_pjrt.compile.split import Env, Split
 from torch_pjrt.compile.tuning import Tuning
 from torch_pjrt.config import settings
@@ -40,6 +41,8 @@ class CompiledGraph:
     def __init__(self, graph: torch.fx.GraphModule, kind: str, names: Sequence[str], options: Options):
         self.graph = graph
         self.options = options
+        for node in graph.graph.nodes:
+            settle(node)
         self.split = Split(graph)
         self.captures: OrderedDict[Signature, Captured] = OrderedDict()
         self.recent: Recent | None = None

@@ -7,20 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.fx.node import Node
 
-from torch_pjrt.dispatch.lines import user_file
+from torch_pjrt.compile.facts import line_of
 
-_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _LOCAL = re.compile(r"^L\['(\w+)'\]")
 _MEMBER = re.compile(r"\._(?:modules|parameters|buffers)\['(\w+)'\]")
-
-
-def line_of(node: Node) -> str | None:
-    """ "model.py:12 in forward": the innermost line of the user's code that a node comes from, or of any code if none is."""
-    frames = _FRAME.findall(node.stack_trace or "")
-    mine = [f for f in frames if user_file(f[0])] or frames
-    return "{}:{} in {}".format(*mine[-1]) if mine else None
 
 
 def first_line(graph: torch.fx.GraphModule) -> str | None:

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import Node, map_arg
+
+from torch_pjrt.compile.facts import facts_of
 
 Env = dict[Node, Any]
 _REPLAY = "run_with_rng_state"
@@ -30,7 +31,7 @@ class Split:
         self.after: list[Node] = []
         late: set[Node] = set()
         for node in nodes:
-            if any(n in late for n in node.all_input_nodes) or _is_sparse(node) or _reads(node, device):
+            if any(n in late for n in node.all_input_nodes) or facts_of(node).sparse or _reads(node, device):
                 late.add(node)
                 self.after.append(node)
             elif _placed_on_host(node, device):
@@ -40,15 +41,15 @@ class Split:
         self._host = set(self.before)
         self._device = device
         self.states = {n for n in self.placeholders if n in self._host and _is_state(n)}
-        self.copied = [n for n in self.placeholders if n in self._host and _tensors(n) and self._serves(n)]
+        self.copied = [n for n in self.placeholders if n in self._host and facts_of(n).devices and self._serves(n)]
         self.crossing = [n for n in self.before if n.op != "placeholder" and self._serves(n) and not _is_module(n)]
-        self.arguments = [n for n in self.placeholders if n in device or not _tensors(n) or n in self.copied]
+        self.arguments = [n for n in self.placeholders if n in device or not facts_of(n).devices or n in self.copied]
         self.wanted = [n for n in nodes if n in device and n.op != "placeholder" and any(u in late for u in n.users)]
         (output,) = (n for n in graph.graph.nodes if n.op == "output")
         self.results = [
             (i, n)
             for i, n in enumerate(output.args[0])
-            if isinstance(n, Node) and (n in late or n in self._host and _tensors(n))
+            if isinstance(n, Node) and (n in late or n in self._host and facts_of(n).devices)
         ]
         work = [n for n in self.before if n.op != "placeholder" and not _is_module(n)]
         self.trivial = not (work or self.copied or self.after or self.results)
@@ -62,12 +63,12 @@ class Split:
     def runs_eagerly(self) -> bool:
         """Whether operators of the device depend on what the host reads."""
         ours = torch._C._get_privateuse1_backend_name()
-        return any(t.device.type == ours for n in self.after for t in _tensors(n))
+        return any(ours in facts_of(n).devices for n in self.after)
 
     @property
     def reason(self) -> str:
         """Why there is a part after."""
-        sparse = any(map(_is_sparse, self.after))
+        sparse = any(facts_of(n).sparse for n in self.after)
         return "it has sparse tensors" if sparse else "it needs a value that is read on the host"
 
     def early(self, args: Sequence[Any]) -> tuple[Env, list[Any]]:
@@ -128,8 +129,9 @@ def _placed_on_host(node: Node, device: set[Node]) -> bool:
     if node.op == "get_attr":
         value = _attribute(node.graph.owning_module, str(node.target))
         return not isinstance(value, torch.Tensor) or value.device.type == "cpu"
-    if node.op == "placeholder" or not any(_tensors(n) for n in node.all_input_nodes):
-        return "val" in node.meta and all(t.device.type == "cpu" for t in _tensors(node))
+    if node.op == "placeholder" or not any(facts_of(n).devices for n in node.all_input_nodes):
+        facts = facts_of(node)
+        return facts.known and all(kind == "cpu" for kind in facts.devices)
     return True
 
 
@@ -137,24 +139,10 @@ def _reads(node: Node, device: set[Node]) -> bool:
     """Whether a node takes a device value to the host: its result is there, or the result's size depends on the value."""
     if not isinstance(node.target, torch._ops.OpOverload) or not any(n in device for n in node.all_input_nodes):
         return False
-    found = _tensors(node)
     if node.target is torch.ops.aten._local_scalar_dense.default:
         return True
-    if torch.Tag.dynamic_output_shape in node.target.tags:  # indexing has it too, for the sake of masks
-        known = {s for n in node.all_input_nodes for t in _tensors(n) for s in free_unbacked_symbols(t)}
-        if any(s not in known for t in found for s in free_unbacked_symbols(t)):
-            return True
-    return bool(found) and all(t.device.type == "cpu" for t in found)
-
-
-def _tensors(node: Node) -> list[torch.Tensor]:
-    """The (fake) tensors that a node gives."""
-    return [t for t in torch.utils._pytree.tree_leaves(node.meta.get("val")) if isinstance(t, torch.Tensor)]
-
-
-def _is_sparse(node: Node) -> bool:
-    """Whether a node is or gives a sparse tensor."""
-    return any(t.layout != torch.strided for t in _tensors(node))
+    facts = facts_of(node)
+    return facts.sized_by_value or bool(facts.devices) and all(kind == "cpu" for kind in facts.devices)
 
 
 def _writes(node: Node) -> bool:

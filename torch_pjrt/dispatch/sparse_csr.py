@@ -187,10 +187,10 @@ def _coordinates(self: Tensor) -> tuple[Tensor, Tensor]:
 
 @kernel("sparse_sampled_addmm")
 def sampled_addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    """beta * self + alpha * mat1 @ mat2, where self has a place only."""
+    """beta * self + alpha * mat1 @ mat2, where self has a place only; beta == 0 leaves NaN in self, as on the CPU."""
     row, column = _coordinates(self)
     products = (mat1[row] * mat2.t()[column]).sum(-1) * alpha
-    return with_values(self, products if beta == 0 else self.values() * beta + products)
+    return with_values(self, self.values() * beta + products)
 
 
 @kernel("sparse_mask")

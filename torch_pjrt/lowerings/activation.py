@@ -9,8 +9,8 @@ import math
 
 from jax import lax
 
-from torch_pjrt.lowerings.arrays import Array, constant, wrap_dim
-from torch_pjrt.lowerings.elementwise_unary import isnan
+from torch_pjrt.lowerings.arrays import Array, constant, is_complex, isnan, wrap_dim
+from torch_pjrt.lowerings.complex_functions import logistic
 from torch_pjrt.ops.registry import Promote, row
 
 
@@ -29,7 +29,7 @@ def hardtanh(self: Array, min_val: Array, max_val: Array) -> Array:
 @row("sigmoid", promote=Promote.INT_TO_FLOAT)
 def sigmoid(self: Array) -> Array:
     """1 / (1 + exp(-self))."""
-    return lax.logistic(self)
+    return logistic(self) if is_complex(self) else lax.logistic(self)
 
 
 @row("gelu", promote=Promote.DEFAULT)
@@ -46,7 +46,7 @@ def gelu(self: Array, approximate: str) -> Array:
 @row("silu", promote=Promote.DEFAULT)
 def silu(self: Array) -> Array:
     """self * sigmoid(self)."""
-    return lax.mul(self, lax.logistic(self))
+    return lax.mul(self, sigmoid(self))
 
 
 @row("mish", promote=Promote.DEFAULT)

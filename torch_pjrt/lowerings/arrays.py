@@ -47,6 +47,21 @@ def is_complex(x: Array) -> bool:
     return bool(np.issubdtype(x.dtype, np.complexfloating))
 
 
+def isnan(x: Array) -> Array:
+    """Whether each element is not a number (never, for integers)."""
+    return lax.ne(x, x) if is_float(x) or is_complex(x) else lax.full_like(x, False, dtype=np.bool_)
+
+
+def signbit(x: Array) -> Array:
+    """The sign bit, also of -0.0 and NaN. Read through float32, whose bits every chip can see."""
+    if x.dtype.kind in "ub":
+        return lax.full_like(x, False, dtype=np.bool_)
+    if x.dtype.kind == "i":
+        return lax.lt(x, constant(0, x))
+    bits = lax.bitcast_convert_type(lax.convert_element_type(x, np.float32), np.int32)
+    return lax.lt(bits, constant(0, bits))
+
+
 def opmath(dtype: np.dtype) -> np.dtype:
     """The dtype to accumulate in: float32 for floats narrower than that, else the dtype."""
     narrow = dtype == np.float16 or dtype.name.startswith(("bfloat16", "float8"))

@@ -6,8 +6,7 @@ import math
 
 from jax import lax
 
-from torch_pjrt.lowerings.arrays import Array, as_dtype, broadcast_together, constant, is_complex, opmath
-from torch_pjrt.lowerings.elementwise_unary import isnan
+from torch_pjrt.lowerings.arrays import Array, as_dtype, broadcast_together, constant, is_complex, isnan, opmath
 from torch_pjrt.ops.registry import Promote, row
 
 

@@ -11,8 +11,9 @@ from collections.abc import Callable
 import numpy as np
 from jax import lax
 
-from torch_pjrt.lowerings.arrays import Array, constant, is_complex
-from torch_pjrt.lowerings.elementwise_unary import Out, integer_power, isnan, signbit, static_power, trunc
+from torch_pjrt.lowerings.arrays import Array, constant, is_complex, isnan, signbit
+from torch_pjrt.lowerings.complex_functions import divide, power
+from torch_pjrt.lowerings.elementwise_unary import Out, integer_power, static_power, trunc
 from torch_pjrt.ops.registry import Promote, add_row, row
 
 
@@ -45,14 +46,14 @@ def mul(self: Array, other: Array) -> Array:
 @row("div.Tensor", "div.Scalar", promote=Promote.INT_TO_FLOAT)
 def div(self: Array, other: Array) -> Array:
     """True division."""
-    return lax.div(self, other)
+    return divide(self, other) if is_complex(self) else lax.div(self, other)
 
 
 @row("div.Tensor_mode", "div.Scalar_mode", promote=Promote.DEFAULT)
 def div_mode(self: Array, other: Array, rounding_mode: str | None, out: Out) -> Array:
     """Division, rounded towards zero ("trunc") or minus infinity ("floor")."""
     if rounding_mode is None:
-        return lax.div(self, other)
+        return div(self, other)
     if self.dtype == bool:
         self, other = lax.convert_element_type(self, np.uint8), lax.convert_element_type(other, np.uint8)
     if rounding_mode == "floor":
@@ -121,11 +122,7 @@ def pow_tensor(self: Array, exponent: Array) -> Array:
         return lax.bitwise_or(self, lax.bitwise_not(exponent))
     if self.dtype.kind in "iu":
         return integer_power(self, exponent)
-    if not is_complex(self):
-        return lax.pow(self, exponent)
-    zero = constant(0, self)
-    at_zero = lax.select(lax.eq(exponent, zero), constant(1, self), zero)
-    return lax.select(lax.eq(self, zero), at_zero, lax.pow(self, exponent))
+    return power(self, exponent) if is_complex(self) else lax.pow(self, exponent)
 
 
 @row("clamp", "clamp.Tensor", promote=Promote.DEFAULT)
@@ -208,7 +205,8 @@ def addcmul(self: Array, tensor1: Array, tensor2: Array, value: Array) -> Array:
 @row("addcdiv", promote=Promote.DEFAULT)
 def addcdiv(self: Array, tensor1: Array, tensor2: Array, value: Array) -> Array:
     """self + value * tensor1 / tensor2."""
-    return lax.add(self, lax.div(lax.mul(value, tensor1), tensor2))
+    scaled = lax.mul(value, tensor1)
+    return lax.add(self, divide(scaled, tensor2) if is_complex(scaled) else lax.div(scaled, tensor2))
 
 
 @row("heaviside", promote=Promote.DEFAULT)

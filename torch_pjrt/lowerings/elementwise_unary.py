@@ -12,25 +12,13 @@ import ml_dtypes
 import numpy as np
 from jax import lax
 
-from torch_pjrt.lowerings.arrays import Array, constant, is_complex, is_float
+from torch_pjrt.lowerings import hyperbolic
+from torch_pjrt.lowerings.arrays import Array, constant, is_complex, is_float, isnan
+from torch_pjrt.lowerings.complex_functions import FUNCTIONS, divide, power, reciprocal, rsqrt, sqrt
+from torch_pjrt.lowerings.complex_functions import absolute as length
 from torch_pjrt.ops.registry import Promote, add_row, row
 
 Out = tuple[tuple[tuple[int, ...], np.dtype], ...]
-
-
-def isnan(x: Array) -> Array:
-    """Whether each element is not a number (never, for integers)."""
-    return lax.ne(x, x) if is_float(x) or is_complex(x) else lax.full_like(x, False, dtype=np.bool_)
-
-
-def signbit(x: Array) -> Array:
-    """The sign bit, also of -0.0 and NaN. Read through float32, whose bits every chip can see."""
-    if x.dtype.kind in "ub":
-        return lax.full_like(x, False, dtype=np.bool_)
-    if x.dtype.kind == "i":
-        return lax.lt(x, constant(0, x))
-    bits = lax.bitcast_convert_type(lax.convert_element_type(x, np.float32), np.int32)
-    return lax.lt(bits, constant(0, bits))
 
 
 def trunc(x: Array) -> Array:
@@ -67,27 +55,33 @@ def static_power(x: Array, exponent: complex) -> Array:
         return x if exponent else constant(True, x)
     if x.dtype.kind in "iu":
         return lax.integer_pow(x, int(exponent.real)) if exponent else constant(1, x)
-    if isinstance(exponent, complex):
-        return lax.pow(x, constant(exponent, x))
+    if is_complex(x):
+        return _static_complex_power(x, exponent)
     if exponent == 0.5:
         return lax.sqrt(x)
     if exponent == -0.5:
         return lax.rsqrt(x)
     if exponent in (-2, -1, 0, 1, 2, 3):
         return constant(1, x) if exponent == 0 else lax.integer_pow(x, int(exponent))
-    if not is_complex(x):
-        return lax.pow(x, constant(exponent, x))
-    zero = constant(0, x)
-    return (
-        lax.select(lax.eq(x, zero), zero, lax.pow(x, constant(exponent, x)))
-        if exponent > 0
-        else lax.pow(x, constant(exponent, x))
-    )
+    return lax.pow(x, constant(exponent, x))
+
+
+def _static_complex_power(x: Array, exponent: complex) -> Array:
+    """The same for complex numbers."""
+    if exponent in (0.5, -0.5):
+        return sqrt(x) if exponent == 0.5 else rsqrt(x)
+    if exponent in (-2, -1, 0, 1, 2, 3):
+        whole = int(exponent.real)
+        product = constant(1, x) if whole == 0 else lax.integer_pow(x, abs(whole))
+        return reciprocal(product) if whole < 0 else product
+    return power(x, constant(exponent, x))
 
 
 @row("abs", promote=Promote.DEFAULT)
 def absolute(self: Array) -> Array:
     """|self|; real for complex."""
+    if is_complex(self):
+        return length(self)
     return self if self.dtype.kind in "ub" else lax.abs(self)
 
 
@@ -119,11 +113,15 @@ def sgn(self: Array) -> Array:
     return lax.select(nothing, constant(0, self), unit)
 
 
+def _sine_ratio(x: Array) -> Array:
+    return divide(FUNCTIONS["sin"](x), x) if is_complex(x) else lax.div(lax.sin(x), x)
+
+
 def _sinc(self: Array) -> Array:
     zero = constant(0, self)
     angle = lax.mul(self, constant(math.pi, self))
     safe = lax.select(lax.eq(self, zero), constant(1, self), angle)
-    return lax.select(lax.eq(self, zero), constant(1, self), lax.div(lax.sin(safe), safe))
+    return lax.select(lax.eq(self, zero), constant(1, self), _sine_ratio(safe))
 
 
 def _log_base(base: float) -> Callable[[Array], Array]:
@@ -150,8 +148,8 @@ _FLOAT_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "asin": lambda self: lax.asin(self),
     "acos": lambda self: lax.acos(self),
     "atan": lambda self: lax.atan(self),
-    "sinh": lambda self: lax.sinh(self),
-    "cosh": lambda self: lax.cosh(self),
+    "sinh": hyperbolic.sinh,
+    "cosh": hyperbolic.cosh,
     "tanh": lambda self: lax.tanh(self),
     "asinh": lambda self: lax.asinh(self),
     "acosh": lambda self: lax.acosh(self),
@@ -160,8 +158,17 @@ _FLOAT_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "deg2rad": lambda self: lax.mul(self, constant(math.pi / 180, self)),
     "rad2deg": lambda self: lax.mul(self, constant(180 / math.pi, self)),
 }
+
+
+def _of_both_kinds(real: Callable[[Array], Array], complex_: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    def function(self: Array) -> Array:
+        return complex_(self) if is_complex(self) else real(self)
+
+    return function
+
+
 for _name, _fn in _FLOAT_FUNCTIONS.items():
-    add_row(_name, _fn, promote=Promote.INT_TO_FLOAT)
+    add_row(_name, _of_both_kinds(_fn, FUNCTIONS.get(_name, _fn)), promote=Promote.INT_TO_FLOAT)
 
 
 def _keeping_integers(fn: Callable[[Array], Array]) -> Callable[[Array], Array]:

@@ -57,11 +57,23 @@ def scaled(number: Any, x: Array) -> Array:
 def combined(self: Array, prod: Array, beta: Any, alpha: Any, dtype: np.dtype) -> Array:
     """beta * self + alpha * prod in prod's dtype, rounded to dtype; beta == 0 ignores what self holds."""
     base = broadcast_to(as_dtype(self, prod.dtype), prod.shape)
-    if not (isinstance(beta, np.ndarray) and beta == 1):
-        is_zero = lax.eq(beta, lax.full_like(beta, 0))
-        base = lax.select(broadcast_to(is_zero, base.shape), lax.full_like(base, 0), scaled(beta, base))
-    prod = scaled(alpha, prod)
+    base, prod = _unless_zero(beta, base), scaled(alpha, prod)
     return as_dtype(lax.bitwise_or(base, prod) if prod.dtype == bool else lax.add(base, prod), dtype)
+
+
+def _combined_product(self: Array, prod: Array, beta: Any, alpha: Any, dtype: np.dtype, operand: Array) -> Array:
+    """combined() of a product of matrices: alpha == 0 ignores what they hold too, as BLAS does in the dtypes that it has."""
+    if prod.dtype == operand.dtype and prod.dtype.kind in "fc":
+        return combined(self, _unless_zero(alpha, prod), beta, np.ones((), np.int64), dtype)
+    return combined(self, prod, beta, alpha, dtype)
+
+
+def _unless_zero(number: Any, x: Array) -> Array:
+    """number * x, and 0 where the number is 0, whatever x holds."""
+    if isinstance(number, np.ndarray) and number == 1:
+        return x
+    is_zero = lax.eq(number, lax.full_like(number, 0))
+    return lax.select(broadcast_to(is_zero, x.shape), lax.full_like(x, 0), scaled(number, x))
 
 
 def _shared(prod: Array, a: Array) -> Array:
@@ -113,7 +125,7 @@ def vdot(self: Array, other: Array, precision: Any) -> Array:
 @row("addmm")
 def addmm(self: Array, mat1: Array, mat2: Array, beta: Any, alpha: Any, precision: Any) -> Array:
     """beta * self + alpha * mat1 @ mat2."""
-    return combined(self, product(mat1, mat2, MATRIX, precision), beta, alpha, mat1.dtype)
+    return _combined_product(self, product(mat1, mat2, MATRIX, precision), beta, alpha, mat1.dtype, mat1)
 
 
 @row("addmm.dtype")
@@ -127,13 +139,13 @@ def addmm_dtype(
 @row("addmv")
 def addmv(self: Array, mat: Array, vec: Array, beta: Any, alpha: Any, precision: Any) -> Array:
     """beta * self + alpha * mat @ vec."""
-    return combined(self, product(mat, vec, MATRIX, precision), beta, alpha, mat.dtype)
+    return _combined_product(self, product(mat, vec, MATRIX, precision), beta, alpha, mat.dtype, mat)
 
 
 @row("baddbmm")
 def baddbmm(self: Array, batch1: Array, batch2: Array, beta: Any, alpha: Any, precision: Any) -> Array:
     """beta * self + alpha * batch1 @ batch2, per batch."""
-    return combined(self, product(batch1, batch2, BATCHED, precision), beta, alpha, batch1.dtype)
+    return _combined_product(self, product(batch1, batch2, BATCHED, precision), beta, alpha, batch1.dtype, batch1)
 
 
 @row("baddbmm.dtype")
@@ -148,7 +160,7 @@ def baddbmm_dtype(
 def addbmm(self: Array, batch1: Array, batch2: Array, beta: Any, alpha: Any, precision: Any) -> Array:
     """beta * self + alpha * the sum over batches of batch1 @ batch2."""
     prod = product(batch1, batch2, (((0, 2), (0, 1)), ((), ())), precision)
-    return combined(self, prod, beta, alpha, batch1.dtype)
+    return _combined_product(self, prod, beta, alpha, batch1.dtype, batch1)
 
 
 @row("addr")
@@ -166,7 +178,7 @@ def addmm_activation(
     self: Array, mat1: Array, mat2: Array, beta: Any, alpha: Any, use_gelu: bool, precision: Any
 ) -> Array:
     """relu or gelu (exact) of addmm."""
-    x = combined(self, product(mat1, mat2, MATRIX, precision), beta, alpha, opmath(mat1.dtype))
+    x = _combined_product(self, product(mat1, mat2, MATRIX, precision), beta, alpha, opmath(mat1.dtype), mat1)
     if use_gelu:
         half = lax.mul(x, lax.full_like(x, 0.5))
         x = lax.mul(half, lax.add(lax.erf(lax.mul(x, lax.full_like(x, 0.5**0.5))), lax.full_like(x, 1)))

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 from jax import lax
 
-from torch_pjrt.lowerings.arrays import Array, constant, is_complex
-from torch_pjrt.lowerings.elementwise_unary import isnan
+from torch_pjrt.lowerings.arrays import Array, constant, is_complex, isnan
+from torch_pjrt.lowerings.complex_functions import FUNCTIONS
 from torch_pjrt.ops.registry import Promote, add_row, row
 
 for _name, _fn in {
@@ -31,6 +31,10 @@ def polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
     return result
 
 
+def _kind(x: Array, name: str) -> Callable[[Array], Array]:
+    return FUNCTIONS[name] if is_complex(x) else getattr(lax, name)
+
+
 def _log_of_sum(base: float) -> Callable[[Array, Array], Array]:
     scale = math.log(base)
 
@@ -39,13 +43,14 @@ def _log_of_sum(base: float) -> Callable[[Array, Array], Array]:
         swap = lax.lt(left, right)
         big, small = lax.select(swap, other, self), lax.select(swap, self, other)
         rest = lax.mul(lax.sub(small, big), constant(scale, big))
-        total = lax.add(big, lax.div(lax.log1p(lax.exp(rest)), constant(scale, big)))
+        exp, log, log1p = (_kind(big, name) for name in ("exp", "log", "log1p"))
+        total = lax.add(big, lax.div(log1p(exp(rest)), constant(scale, big)))
         same = lax.eq(self, other)
         if not is_complex(self):  # two equal infinities: their difference is not a number, their sum is
             endless = lax.bitwise_and(same, lax.eq(lax.abs(self), constant(np.inf, self)))
             return lax.select(endless, self, total)
         endless = lax.bitwise_and(lax.eq(left, right), lax.eq(lax.abs(left), constant(np.inf, left)))
-        summed = lax.log(lax.add(lax.exp(self), lax.exp(other)))
+        summed = log(lax.add(exp(self), exp(other)))
         below = lax.bitwise_and(endless, lax.lt(left, constant(0, left)))
         return lax.select(below, other, lax.select(endless, summed, total))
 

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from jax import lax
 
-from torch_pjrt.lowerings.arrays import Array, constant
-from torch_pjrt.lowerings.elementwise_unary import isnan, signbit
+from torch_pjrt.lowerings.arrays import Array, constant, isnan, signbit
 from torch_pjrt.ops.registry import Promote, add_row, row
 
 

@@ -196,6 +196,12 @@ def test_quantized_tensors_are_refused_with_a_way_out() -> None:
         aten._weight_int4pack_mm_for_cpu(X.to(DEVICE), X.to(DEVICE), 32, X.to(DEVICE))
 
 
+def test_scaled_mm_of_strided_operands() -> None:
+    a, b = (torch.eye(16, 64)[:, ::2].to(torch.float8_e4m3fn) for _ in "ab")
+    kind, one = F.ScalingType.TensorWise, torch.ones(1)
+    _same(lambda to: F.scaled_mm(to(a)[:, ::2], to(b)[:, ::2].t(), to(one), kind, to(one), kind))
+
+
 def test_scaled_mm_by_blocks_is_refused() -> None:
     kinds = F.ScalingType
     a = X.to(torch.float8_e4m3fn).to(DEVICE)

@@ -46,6 +46,13 @@ def test_powers_of_numbers() -> None:
         torch.testing.assert_close(got.cpu(), want)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int8])
+def test_binary_ops_of_two_broadcast_operands(dtype: torch.dtype) -> None:
+    x, y = (torch.ones(shape, dtype=dtype).transpose(0, 2) for shape in ((5, 1, 6), (5, 6, 1)))
+    for call in (torch.ldexp, torch.lcm if dtype == torch.int8 else torch.copysign):
+        assert call(x.to("pjrt"), y.to("pjrt")).stride() == call(x, y).stride()
+
+
 def test_batch_norm_of_transposed_input() -> None:
     x, ones = torch.arange(24.0).reshape(4, 2, 3).permute(2, 1, 0), torch.ones(2)
     update = torch.ops.aten._batch_norm_with_update.default

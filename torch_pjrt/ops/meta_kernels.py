@@ -183,6 +183,18 @@ def gru_cell(input_gates: Tensor, hidden_gates: Tensor, hx: Tensor, *biases: Any
     return hx.new_empty(hx.shape), hx.new_empty((*hx.shape[:-1], hx.shape[-1] * 5))
 
 
+@meta_override("pjrt::recurrence.default")
+def recurrence(gates: Tensor, state: list[Tensor], *args: Any, **kwargs: Any) -> list[Tensor]:
+    """Outputs over time, then the last state's parts."""
+    return [gates.new_empty((gates.shape[0], *state[0].shape)), *(s.new_empty(s.shape) for s in state)]
+
+
+@meta_override("pjrt::linspace.default", "pjrt::logspace.default")
+def points(start: Tensor, end: Tensor, steps: int, *args: Any, dtype: torch.dtype | None = None) -> Tensor:
+    """One number per step."""
+    return start.new_empty(steps, dtype=dtype or torch.get_default_dtype())
+
+
 @meta_override("aten::_thnn_fused_gru_cell_backward.default")
 def gru_cell_backward(grad_hy: Tensor, workspace: Tensor, has_bias: bool) -> tuple[Tensor | None, ...]:
     """(grad of both gates, grad of hx, grads of both biases if there are some)."""
@@ -423,7 +435,7 @@ def _laid_out_as_add(op: Any) -> Any:
 
 for _name in (
     *("logical_and.default", "logical_or.default", "logical_xor.default", "logaddexp.default", "logaddexp2.default"),
-    *("heaviside.default", "copysign.Tensor", "floor_divide.default", "div.Tensor_mode"),
+    *("heaviside.default", "copysign.Tensor", "floor_divide.default", "div.Tensor_mode", "lcm.default"),
 ):
     _packet, _overload = _name.split(".")
     meta_override(f"aten::{_name}")(_laid_out_as_add(getattr(getattr(torch.ops.aten, _packet), _overload)))
@@ -437,8 +449,9 @@ def pow_of_number(self: Any, exponent: Tensor) -> Tensor:
 
 @meta_override("aten::ldexp.Tensor")
 def ldexp(self: Tensor, other: Tensor) -> Tensor:
-    """self * 2 ** other, laid out as that product is."""
-    return torch.ops.aten.mul.Tensor(self, pow_of_number(2.0, other))
+    """Laid out as self * 2 ** other; the CPU takes the power as an operation of its own in float32 only."""
+    like = torch.ops.aten.mul.Tensor(self, power := pow_of_number(2.0, other))
+    return like if like.dtype == torch.float32 else torch.ops.aten.mul.Tensor(self, other.to(power.dtype))
 
 
 @meta_override("aten::native_dropout_backward.default")

@@ -20,7 +20,7 @@ from conformance.accuracy import WIDE, compare
 from conformance.operands import DEVICE, Arguments, arguments_of, on_cpu, on_device, widened
 from conformance.outs import OUTS, by_the_rules, filled, narrowed, out_like, unchanged
 from conformance.processing import processing, whoever_won
-from conformance.quirks import EMPTY, EXACT, RANDOM, STATISTICS, UNLIKE_STRIDES
+from conformance.quirks import EMPTY, EXACT, RANDOM, ROUGH_GRADIENTS, STATISTICS, UNLIKE_STRIDES
 
 BATCH = 16
 # So many, because a coin or the start of a pooling window often comes out the same twice.
@@ -332,7 +332,7 @@ def backward(
                 _gradients(info, sample, widened),
                 values=_has_values(info.full_name, host),
                 strides=False,
-                floor=1.0,
+                floor=max(1.0, ROUGH_GRADIENTS.get(info.full_name, 0.0) / torch.finfo(dtype).eps),
                 processed=whoever_won(info.full_name, sample),
                 nearby=nearby(lambda make, s=sample: _gradients(info, s, make)),
             )

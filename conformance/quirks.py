@@ -40,6 +40,9 @@ EXACT: dict[str, Callable[[Any], Any]] = {
     "special.bessel_y1": scipy.special.y1,
 }
 
+# Gradients that CPU torch computes with a constant of float32 whatever the dtype (1/6), and how far that may take them.
+ROUGH_GRADIENTS = {"nn.functional.hardsigmoid": 1e-7}
+
 # Norms whose saved statistics (all results but the first) are float32 for narrow operands on CUDA and in torch's meta kernels,
 # and narrow in its CPU kernels only: judged as float32.
 STATISTICS = frozenset("native_layer_norm native_batch_norm _native_batch_norm_legit _batch_norm_with_update".split())

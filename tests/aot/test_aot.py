@@ -11,6 +11,7 @@ import torch
 from click.testing import CliRunner
 
 from torch_pjrt import aot
+from torch_pjrt.aot import build
 from torch_pjrt.cli.main import main
 from torch_pjrt.errors import BadSettingError, MissingPluginError
 from torch_pjrt.integrations.hf_config import from_config
@@ -64,6 +65,48 @@ def test_a_model_that_cannot_be_recorded() -> None:
     assert not report.ok and "HostReadError" in report.error and "test_aot.py" in report.where
     report = aot.compile(lambda x: x @ x, (torch.empty(3, 4),))
     assert not report.ok and "test_aot.py" in report.where
+
+
+def _needs_a_line(x: torch.Tensor) -> torch.Tensor:
+    y = torch.relu(x)
+    return torch.linalg.eigvals(y)  # refused
+
+
+def _line(text: str) -> str:
+    lines = pathlib.Path(__file__).read_text(encoding="utf-8").splitlines()
+    return f"test_aot.py:{next(n for n, line in enumerate(lines, 1) if line.endswith(text))}"
+
+
+def test_a_refusal_without_a_line_gets_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = aot.compile(_needs_a_line, (torch.empty(4, 4),), target="trainium")  # refused when lowering
+    assert report.verdict == "refused" and _line("# refused") in report.where, report
+    assert "JAX_TRACEBACK_FILTERING" not in str(report)
+    compile_ = jax.stages.Lowered.compile
+
+    def compiles(self: jax.stages.Lowered, options: object) -> jax.stages.Compiled:
+        if "stablehlo.maximum" in self.as_text():
+            raise RuntimeError("no maxima here")
+        return compile_(self, options)
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", compiles)
+    report = aot.compile(lambda x: torch.relu(x.sin()), (torch.empty(4),))  # refused when compiling
+    assert "no maxima here" in report.error and _line("# refused when compiling") in report.where, report
+
+
+def test_too_large_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+
+    def compiles(self: jax.stages.Lowered, options: object) -> jax.stages.Compiled:
+        given.append(self)
+        raise RuntimeError("RESOURCE_EXHAUSTED: Ran out of memory on HBM")
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", compiles)
+    monkeypatch.setattr(build, "_LOOPS", ("cpu",))
+    net = torch.nn.Sequential(*[torch.nn.Sequential(*[torch.nn.Linear(16, 16), torch.nn.GELU()] * 6) for _ in range(8)])
+    report = aot.compile(net, (torch.empty(2, 16),))
+    assert report.verdict == "does not fit" and report.loops and len(given) == 1
+    assert report.argument_bytes >= report.parameters * 4
+    assert "the arguments alone" in str(report) and "--no-loops" in str(report)
 
 
 def test_wrong_names() -> None:

@@ -17,9 +17,11 @@ import torch
 from torch_pjrt._version import __version__
 from torch_pjrt.aot import report as words
 from torch_pjrt.aot import trainium
+from torch_pjrt.aot.blame import refused_step
 from torch_pjrt.aot.lowering import lower, plan_of
 from torch_pjrt.aot.mesh import Mesh, collectives, parse_mesh
 from torch_pjrt.aot.report import Memory, Report
+from torch_pjrt.dispatch.lines import show, user_code
 from torch_pjrt.errors import BadSettingError, PjrtError
 from torch_pjrt.export.trace import Traced, trace
 from torch_pjrt.pjrt import jax_compat, targets
@@ -29,6 +31,7 @@ from torch_pjrt.tensor.runtime import runtime
 MODES = ("infer", "train", "decode")
 _LOOPS = ("tpu", "cuda")  # platforms whose compilers take long over many equal layers
 _SCOPE = re.compile(r"[\w.]+@[\w.\-]+(?::\d+)?")
+_NO_SOURCE = re.compile(r"\s*Suspected Python Code Location:\s*<no source information>")
 
 
 def compile(
@@ -111,6 +114,8 @@ def compile_all(
             _compile(report, traced, row, chips, plan if row.platform in _LOOPS else None, mesh)
         except Exception as error:  # noqa: BLE001 - compilers raise their own types
             _refused(report, error, traced)
+            if report.where is None and report.verdict == words.REFUSED:
+                report.where = _refused_line(report, traced, row, chips[0])
         reports.append(report)
     return reports
 
@@ -132,9 +137,9 @@ def _compile(
 ) -> None:
     precision = torch.get_float32_matmul_precision()
     is_lint = row.platform == "neuron"
-    platform = row.platform if is_lint else None
-    lowered = lower(traced, chips, precision, plan=plan, mesh=mesh, platform=platform)
+    lowered = lower(traced, chips, precision, plan=plan, mesh=mesh, platform=_other_platform(row))
     report.lowered, report.loops, report.arguments = lowered.stage, lowered.loops, lowered.arguments
+    report.argument_bytes = lowered.argument_bytes
     report.mesh = str(mesh) if mesh is not None else ""
     report.cost.flops, report.cost.bytes = lowered.costs.get("flops"), lowered.costs.get("bytes accessed")
     if is_lint:
@@ -144,10 +149,9 @@ def _compile(
         return
     begin = time.perf_counter()
     try:
-        options = {"exec_time_optimization_effort": report.effort} if report.effort else None
-        report.compiled = report.lowered.compile(options)
-    except Exception:
-        if plan is None:
+        report.compiled = report.lowered.compile(_options(report))
+    except Exception as error:
+        if plan is None or _is_of_memory(str(error)):
             raise
         _compile(report, traced, row, chips, None, mesh)  # a compiler may take straight what it does not take as loops
         return
@@ -178,9 +182,10 @@ def _with_line(finding: trainium.Finding, traced: Traced) -> trainium.Finding:
 
 def _refused(report: Report, error: Exception, traced: Traced | None = None) -> Report:
     """The report of a program that could not be recorded, lowered or compiled, with the user's line if the error has one."""
-    text = "\n".join((f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())))
+    notes = [n for n in getattr(error, "__notes__", ()) if "JAX_TRACEBACK_FILTERING" not in n]  # of JAX's own frames
+    text = _NO_SOURCE.sub("", "\n".join((f"{type(error).__name__}: {error}", *notes))).rstrip()
     report.error = text
-    report.verdict = words.TOO_LARGE if "RESOURCE_EXHAUSTED" in text or "Ran out of memory" in text else words.REFUSED
+    report.verdict = words.TOO_LARGE if _is_of_memory(text) else words.REFUSED
     if isinstance(error, PjrtError):
         report.where = error.where
     if report.where is None and traced is not None:
@@ -193,10 +198,35 @@ def _refused(report: Report, error: Exception, traced: Traced | None = None) -> 
     return report
 
 
+def _other_platform(row: targets.Target) -> str | None:
+    """What to lower for where that is not the platform of the device used: a lint runs on the CPU's."""
+    return row.platform if row.platform == "neuron" else None
+
+
+def _options(report: Report) -> dict[str, Any] | None:
+    return {"exec_time_optimization_effort": report.effort} if report.effort else None
+
+
+def _refused_line(report: Report, traced: Traced, row: targets.Target, chip: Any) -> str | None:
+    """The user's line of the step that is refused by itself, for a compiler's error that names none."""
+    step = refused_step(
+        traced,
+        chip,
+        torch.get_float32_matmul_precision(),
+        platform=_other_platform(row),
+        compiles=report.lowered is not None,
+        options=_options(report),
+    )
+    return None if step is None else show(traced.lines[step]) or traced.scope(step)
+
+
+def _is_of_memory(text: str) -> bool:
+    """Whether a compiler's error says that the device's memory is too small."""
+    return "RESOURCE_EXHAUSTED" in text or "Ran out of memory" in text
+
+
 def _line_of(error: Exception) -> str | None:
     """The innermost line outside torch and this package at which an error was raised."""
-    from torch_pjrt.dispatch.lines import show, user_code
-
     found = None
     at = error.__traceback__
     while at is not None:

@@ -5,6 +5,7 @@ Owns the shapes, shardings and donation of the arguments of both forms. aot/buil
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from torch_pjrt.export.trace import Traced
 from torch_pjrt.pjrt import jax_compat
 from torch_pjrt.pjrt.client import NARROW_PLATFORMS
 from torch_pjrt.pjrt.compiler import precision_of
-from torch_pjrt.program.evaluate import NUMBER_WORDS, evaluate
+from torch_pjrt.program.evaluate import NUMBER_WORDS, decode_numbers, evaluate, evaluate_step, named
 from torch_pjrt.program.roll import Plan, roll
 from torch_pjrt.program.rolled import Rolled, costs_of_rounds
 
@@ -30,6 +31,7 @@ class Lowered:
     costs: dict[str, float]
     loops: list[tuple[int, int]]  # rounds, ops per round
     arguments: list[list[str]]  # names of the tensors in each argument, after the packed numbers
+    argument_bytes: int  # of one device
 
 
 def plan_of(traced: Traced) -> Plan | None:
@@ -76,15 +78,45 @@ def lower(
     with jax.enable_x64(True), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
         jitted = jax.jit(function, donate_argnums=donate, keep_unused=True)
-        stage = (
-            jitted.lower(*shapes) if platform is None else jitted.trace(*shapes).lower(lowering_platforms=(platform,))
-        )
+        stage = _lowered(jitted, shapes, platform)
         costs = jax_compat.hlo_costs(stage)
         if rolled is not None:
             for name, value in costs_of_rounds(rolled, words, jax_compat.hlo_costs).items():
                 costs[name] = costs.get(name, 0.0) + value
     loops = [(loop.rounds, len(loop.groups[0])) for loop in plan.loops] if plan is not None else []
-    return Lowered(stage, costs, loops, [[traced.inputs[i].name for i in members] for members in groups])
+    names = [[traced.inputs[i].name for i in members] for members in groups]
+    return Lowered(stage, costs, loops, names, sum(_bytes(s) for s in shapes))
+
+
+def lower_step(traced: Traced, number: int, device: Any, precision: str, *, platform: str | None = None) -> Any:
+    """One step alone as StableHLO (jax.stages.Lowered) for a device, or for a platform instead."""
+    template = traced.program.steps[number][0]
+    chosen = platform or device.platform
+    narrow = chosen in NARROW_PLATFORMS
+    place = _Places([device], None)
+    words = sum(NUMBER_WORDS[k] for k in template.number_kinds)
+    shapes = [jax.ShapeDtypeStruct((words,), np.uint32, sharding=place(()))]
+    shapes += [jax.ShapeDtypeStruct(a.spec.shape, a.spec.dtype, sharding=place(())) for a in template.avals]
+
+    def step(words: Any, *arrays: Any) -> Any:
+        numbers = decode_numbers(words, template.number_kinds, narrow)
+        with named(traced.scope(number)):
+            return evaluate_step(template, arrays, numbers, precision_of(precision), chosen)
+
+    with jax.enable_x64(True):
+        return _lowered(jax.jit(step, keep_unused=True), shapes, platform)
+
+
+def _lowered(jitted: Any, shapes: list[Any], platform: str | None) -> Any:
+    if platform is None:
+        return jitted.lower(*shapes)
+    return jitted.trace(*shapes).lower(lowering_platforms=(platform,))
+
+
+def _bytes(shape: jax.ShapeDtypeStruct) -> int:
+    """Of the part of an argument that one device has."""
+    assert shape.sharding is not None
+    return math.prod(shape.sharding.shard_shape(shape.shape)) * np.dtype(shape.dtype).itemsize
 
 
 class _Places:

@@ -47,9 +47,10 @@ class Cost:
 class Report:
     """The outcome for one model, mode and target.
 
-    memory and cost are of one device; cost.flops of the program as written is of the whole mesh. loops: (rounds, ops per round)
-    of blocks that the compiler saw once. arguments: the tensors in each argument of the executable, in order, after the packed
-    numbers; several names are one stacked argument.
+    memory and cost are of one device; cost.flops of the program as written is of the whole mesh. argument_bytes are known
+    before compiling, memory once the compiler has taken the program. loops: (rounds, ops per round) of blocks that the
+    compiler saw once. arguments: the tensors in each argument of the executable, in order, after the packed numbers; several
+    names are one stacked argument.
     """
 
     target: str
@@ -60,6 +61,7 @@ class Report:
     ops: int = 0
     parameters: int = 0
     memory: Memory | None = None
+    argument_bytes: int | None = None
     chip_memory: int | None = None
     cost: Cost = field(default_factory=Cost)
     findings: list[Finding] = field(default_factory=list)
@@ -119,15 +121,20 @@ class Report:
     def _lines(self) -> list[str]:
         out = [f"{self.target}, {self.mode}: {self.verdict}" + (f" ({self.note})" if self.note else "")]
         if self.error:
-            out += [f"  at {self.where}"] if self.where else []
+            out += [f"  at {self.where}"] if self.where and self.where not in self.error else []
             out += ["  " + line for line in self.error.splitlines()[:40]]
-        out.append(f"  {self.ops} ops, {self.parameters:,} parameters, recorded in {self.trace_seconds:.1f} s")
+        if self.ops:
+            out.append(f"  {self.ops} ops, {self.parameters:,} parameters, recorded in {self.trace_seconds:.1f} s")
+        against = f" of {size(self.chip_memory)}" if self.chip_memory else ""
         if self.memory is not None:
             m = self.memory
-            against = f" of {size(self.chip_memory)}" if self.chip_memory else ""
             out.append(
                 f"  memory {size(m.total)}{against}: arguments {size(m.arguments)}, outputs {size(m.outputs)} "
                 f"({size(m.reused)} in place of arguments), temporaries {size(m.temporaries)}, code {size(m.code)}"
+            )
+        elif self.verdict == TOO_LARGE and self.argument_bytes is not None:
+            out.append(
+                f"  the arguments alone (weights, optimizer state, inputs): {size(self.argument_bytes)}{against}"
             )
         c = self.cost
         if c.flops is not None:
@@ -141,8 +148,12 @@ class Report:
             counted = ", ".join(f"{n} {name}" for name, n in sorted(self.collectives.items())) or "no collectives"
             out.append(f"  mesh {self.mesh}: memory is of one device; {counted}")
         if self.loops:
-            blocks = ", ".join(f"{rounds} x {ops} ops" for rounds, ops in self.loops)
-            out.append(f"  compiled as loops, their weights stacked (without loops temporaries may be fewer): {blocks}")
+            kinds = [f"{rounds} x {ops} ops" for rounds, ops in self.loops]
+            blocks = ", ".join(f"{kind} ({kinds.count(kind)} times)" for kind in dict.fromkeys(kinds))
+            hint = "; without loops (--no-loops) it may need less" if self.verdict == TOO_LARGE else ""
+            out.append(
+                f"  given to the compiler as loops, their weights stacked{hint}: {blocks.replace(' (1 times)', '')}"
+            )
         if self.compile_seconds:
             tried = f", with effort {self.effort:g} (0 is the compiler's own)" if self.effort else ""
             out.append(f"  compiled in {self.compile_seconds:.1f} s{tried}")

@@ -267,7 +267,7 @@ class Recorder:
         return HostReadError(
             f"a value is read on the host inside a compiled graph ({reason})",
             where=show(user_line(3)),
-            todo="Move the read out of the compiled function, or let torch.compile break the graph there.",
+            todo="Move the read out of what is recorded; torch.compile can break the graph there instead.",
         )
 
     def host_read(self, value: Value, what: str) -> Any:

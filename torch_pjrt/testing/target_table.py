@@ -174,7 +174,7 @@ def _keep(key: str, facts: dict[str, Any]) -> None:
         k: v
         for k, v in facts.items()
         if k
-        in ("verdict", "memory", "chip_memory", "cost", "ops", "versions", "loops", "collectives")
+        in ("verdict", "memory", "argument_bytes", "chip_memory", "cost", "ops", "versions", "loops", "collectives")
         + ("compile_seconds", "cpu_seconds", "effort")
     }
     if facts.get("error"):
@@ -228,7 +228,8 @@ def _row(key: str, facts: dict[str, Any]) -> str:
         size(memory.get("total")) if memory else "",
         size(facts["chip_memory"]) if facts.get("chip_memory") else "",
     ]
-    cells += [size(memory.get("arguments")) if memory else "", size(memory.get("temporaries")) if memory else ""]
+    arguments = memory.get("arguments", facts.get("argument_bytes"))
+    cells += [size(arguments) if arguments else "", size(memory.get("temporaries")) if memory else ""]
     cells += [
         f"{flops:.3g}" if flops else "",
         _times(facts),

@@ -157,8 +157,12 @@ class Report:
         if self.compile_seconds:
             tried = f", with effort {self.effort:g} (0 is the compiler's own)" if self.effort else ""
             out.append(f"  compiled in {self.compile_seconds:.1f} s{tried}")
+        places: dict[tuple[str, str, str], list[str]] = {}
         for f in self.findings:
-            out.append(f"  {f.rule} {f.op}: {f.text}" + (f"  at {f.where or f.scope}" if f.scope else ""))
+            ops = places.setdefault((f.rule, f.text, f.where or f.scope or ""), [])
+            ops += [f.op] if f.op not in ops else []
+        for (rule, text, place), ops in places.items():
+            out.append(f"  {rule} {text} ({', '.join(ops)})" + (f"  at {place}" if place else ""))
         return out
 
 

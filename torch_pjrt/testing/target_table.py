@@ -99,6 +99,7 @@ def main(
                     continue
                 facts = worker.ask((model, target, mode, effort), limit)
                 _keep(f"{model}|{mode}|{target}", facts)
+                write_page()
                 print(f"{model} {mode} {target}: {facts['verdict']} {_times(facts)}", flush=True)
     worker.stop()
     write_page()
@@ -192,6 +193,11 @@ def _known() -> dict[str, Any]:
 
 def write_page() -> None:
     """docs/targets.md from docs/targets.json."""
+    (DOCS / "targets.md").write_text(page(), encoding="utf-8")
+
+
+def page() -> str:
+    """The text of docs/targets.md, from docs/targets.json."""
     known = json.loads((DOCS / "targets.json").read_text())
     head = "| model | sizes | mode | target | verdict | memory | of | arguments | temporaries | flops | compiled in |\n"
     rows = [_row(key, facts) for key, facts in sorted(known.items(), key=lambda item: _order(item[0]))]
@@ -199,7 +205,7 @@ def write_page() -> None:
     last = "".join(
         f"\nVersions: {', '.join(f'{k} {v}' for k, v in json.loads(v).items())}.\n" for v in sorted(versions)
     )
-    (DOCS / "targets.md").write_text(_HEAD + head + "|" + "---|" * 11 + "\n" + "".join(rows) + last, encoding="utf-8")
+    return _HEAD + head + "|" + "---|" * 11 + "\n" + "".join(rows) + last
 
 
 def _order(key: str) -> tuple[int, str, str]:
@@ -214,7 +220,7 @@ def _row(key: str, facts: dict[str, Any]) -> str:
     memory = facts.get("memory") or {}
     verdict = facts["verdict"]
     if facts.get("rules"):
-        verdict += ": " + ", ".join(facts["rules"])
+        verdict += ": " + ", ".join(f"{rule} ({', '.join(ops)})" for rule, ops in _by_rule(facts["rules"]).items())
     if facts.get("loops"):
         count = len(facts["loops"])
         verdict += f" ({count} loop{'s' if count > 1 else ''})"
@@ -235,6 +241,15 @@ def _row(key: str, facts: dict[str, Any]) -> str:
         _times(facts),
     ]
     return "| " + " | ".join(cells) + " |\n"
+
+
+def _by_rule(rules: list[str]) -> dict[str, list[str]]:
+    """From "rule (op)" to the ops of each rule."""
+    found: dict[str, list[str]] = {}
+    for each in rules:
+        rule, _, op = each.partition(" (")
+        found.setdefault(rule, []).append(op.rstrip(")"))
+    return found
 
 
 def _times(facts: dict[str, Any]) -> str:

@@ -156,3 +156,11 @@ def test_layers_share_executables() -> None:
         return int(stats["compiles"] + stats["disk_hits"])
 
     assert compiles(16) <= compiles(10) + 1
+
+
+def test_kernels_are_not_traced() -> None:
+    """Dynamo skips the frames of torch.nn, so that the module runs eagerly; then it must not trace what kernels call."""
+    norm = nn.BatchNorm1d(3).to("pjrt")
+    norm.compile(backend="eager")
+    norm(torch.ones(2, 3, device="pjrt")).cpu()
+    assert torch._dynamo.utils.counters["frames"] == {}

@@ -67,3 +67,10 @@ def test_shared_views_of_flat_parameters(device):
     with torch.no_grad():
         flat.mul_(2)
     assert a.tolist() == [0, 2, 4] and b.tolist() == [6, 8, 10]
+
+
+def test_lazy_modules_move_before_they_have_shapes(device):
+    net = nn.LazyLinear(3).to(device)
+    net = net.half().float().cpu().to(device)
+    assert net.weight.device == device and nn.parameter.is_lazy(net.weight)
+    assert net(torch.ones(2, 4, device=device)).shape == (2, 3) and net.weight.shape == (3, 4)

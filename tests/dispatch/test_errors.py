@@ -118,3 +118,13 @@ def test_a_dtype_that_xla_lacks_is_named_by_operators_too() -> None:
     half = torch.ones(2, dtype=torch.float16, device="pjrt")
     with pytest.raises(errors.UnsupportedDtypeError, match=r"(?s)complex32.*Use torch.complex64"):
         half * (1 + 2j)
+
+
+def test_code_without_a_hash_calls_operators() -> None:
+    """Dynamo keeps slices among the constants of its code, and before Python 3.12 they have no hash."""
+
+    def one_more(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    one_more.__code__ = one_more.__code__.replace(co_consts=(*one_more.__code__.co_consts, slice(1, 2)))
+    assert one_more(torch.ones(2, device="pjrt")).tolist() == [2.0, 2.0]

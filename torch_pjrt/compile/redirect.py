@@ -8,12 +8,15 @@ tensors are. torch has no registration for a device's default backend; this stan
 from __future__ import annotations
 
 import functools
+import sys
+import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
+from torch_pjrt.compile.present import present
 from torch_pjrt.errors import IgnoredOptionWarning
 
 _applied = False
@@ -25,6 +28,7 @@ def apply() -> None:
     if _applied:
         return
     _applied = True
+    _run_kernels_untraced()
     for name in ("_TorchCompileInductorWrapper", "_TorchCompileWrapper"):
         wrapper = getattr(torch, name, None)
         if wrapper is not None:
@@ -43,6 +47,8 @@ def _remembering(original: Callable[..., None]) -> Callable[..., None]:
         original(self, *args, **kwargs)
         given = dict(zip(("mode", "options"), args)) | kwargs  # noqa: B905 - Inductor's arguments begin with these
         self._pjrt_asked = given.get("mode"), given.get("options")
+        ours = getattr(self, "kwargs", None)  # what _TorchCompileWrapper gives to the backend that was named
+        present.asked = (given.get("mode"), None) if ours is None else (ours.get("mode"), ours.get("options"))
 
     return init
 
@@ -85,3 +91,25 @@ def leave_kernels_alone() -> None:
     for package in ("torch_pjrt", "jax"):
         trace_rules.add(package)
     trace_rules.get_torch_obj_rule_map()[flex_attention._validate_device] = UserFunctionVariable
+
+
+def _run_kernels_untraced() -> None:
+    """Keep Dynamo out of all that kernels call: leave_kernels_alone names packages, and the standard library is none of
+    them. Eager ops in a function that Dynamo skips would have it trace contextlib and enum."""
+    evaluator = torch._C._dynamo.eval_frame
+    skip = evaluator._FrameAction.SKIP
+    alone = evaluator._FrameExecStrategy(skip, skip)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torch_pjrt.dispatch."):
+            for function in vars(module).values():
+                if isinstance(function, types.FunctionType) and function.__module__ == name:
+                    for code in _codes(function.__code__):
+                        evaluator.set_code_exec_strategy(code, alone)
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A function's code and that of the functions in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)

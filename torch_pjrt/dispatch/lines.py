@@ -1,6 +1,6 @@
 """Finds the line of the user's code that called an operator: the innermost frame outside torch and this package.
 
-Cheap enough for every op: a frame is judged by its code object once, and the line number is worked out only when asked.
+Cheap enough for every op: a file is judged once, and the line number is worked out only when asked.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from types import CodeType
 from typing import Any
 
 _OURS = ("torch_pjrt", "torch", "jax", "jaxlib", "contextlib.py", "functools.py", "runpy.py", "threading.py")
-_inside: dict[CodeType, bool] = {}
+_inside: dict[str, bool] = {}  # of files: code itself may have no hash, when it holds slices
 
 Line = tuple[CodeType, int] | str | None  # text: a line that is known already, of a graph's node
 
@@ -52,9 +52,9 @@ def user_line(depth: int = 2) -> Line:
         return None
     while frame is not None:
         code = frame.f_code
-        inside = _inside.get(code)
+        inside = _inside.get(code.co_filename)
         if inside is None:
-            inside = _inside[code] = _is_inside(code)
+            inside = _inside[code.co_filename] = _is_inside(code)
         if not inside:
             return code, frame.f_lasti
         frame = frame.f_back

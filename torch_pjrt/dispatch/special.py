@@ -143,9 +143,15 @@ def set_to_nothing(self: torch.Tensor) -> torch.Tensor:
 # -- copies ------------------------------------------------------------------------------------------------------------
 
 
+def _classless(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor without what a class of its own makes of its properties: parameters of lazy modules refuse theirs."""
+    return tensor if type(tensor) in (torch.Tensor, torch.nn.Parameter) else tensor.as_subclass(torch.Tensor)
+
+
 @kernel("copy_", "_copy_from_and_resize")
 def copy_(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     """Copy between any two of host and device, with torch's broadcast and cast."""
+    src = _classless(src)
     if src.shape != self.shape:
         src = src.expand(self.shape)
     if self.device.type == "cpu":
@@ -221,6 +227,7 @@ def _to_copy(
     memory_format: torch.memory_format | None = None,
 ) -> torch.Tensor:
     """x.to(...): to the host, or to another dtype or memory format on the device."""
+    self = _classless(self)
     if device is not None and torch.device(device).type != _ours():
         if torch.device(device).type != "cpu":
             return transfer.to_cpu(recorder(), plain(self)).to(device, dtype=dtype)

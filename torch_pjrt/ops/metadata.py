@@ -13,6 +13,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_pjrt.errors import InvalidOperandError
+from torch_pjrt.ops.operand_dtypes import check_dtypes
 from torch_pjrt.ops.refusals import CHECKS
 
 Meta = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
@@ -58,6 +59,7 @@ def infer(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
         if "device" in meta_kwargs or any(a.name == "device" for a in op._schema.arguments):
             meta_kwargs["device"] = torch.device("meta")
             meta_kwargs.pop("pin_memory", None)
+        check_dtypes(op, tuple(meta_args), meta_kwargs)
         check = CHECKS.get(f"{op._schema.name}.{op._overloadname}")
         if check is not None:
             check(*meta_args, **meta_kwargs)

@@ -127,6 +127,18 @@ def bucketize(self: Any, boundaries: torch.Tensor, **kwargs: Any) -> None:
     _refuse(boundaries.dim() == 1, f"boundaries tensor must be 1 dimension, but got dim({boundaries.dim()})")
 
 
+@refuses("sub.Tensor", "sub.Scalar", "rsub.Tensor", "rsub.Scalar")
+def no_bools(self: torch.Tensor, other: Any, alpha: Any = 1) -> None:
+    bools = self.dtype == torch.bool or (
+        other.dtype == torch.bool if isinstance(other, torch.Tensor) else other is True
+    )
+    _refuse(
+        not bools,
+        "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use the "
+        "`~` or `logical_not()` operator instead.",
+    )
+
+
 @refuses("abs_.default", table=AT_CALL)
 def abs_(self: torch.Tensor) -> None:
     _refuse(not self.is_complex(), "In-place abs is not supported for complex tensors.")
@@ -136,3 +148,22 @@ def abs_(self: torch.Tensor) -> None:
 def uniform_(self: torch.Tensor, from_: float = 0.0, to: float = 1.0, **kwargs: Any) -> None:
     low, high = kwargs.get("from", from_), to
     _refuse(low <= high, f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}")
+
+
+def _numbers(name: str, parameter: str, default: float, says: str, accepts: Callable[[float], bool]) -> None:
+    """Refuse draws from a distribution whose parameter, by its place or name, is out of range."""
+    position = 2 if name in ("cauchy_.default", "log_normal_.default", "normal_.default") else 1
+
+    def check(*args: Any, **kwargs: Any) -> None:
+        value = kwargs.get(parameter, args[position] if len(args) > position else default)
+        _refuse(accepts(value), f"{name.partition('.')[0]} expects {says}, but found {parameter}={value}")
+
+    AT_CALL[f"aten::{name}"] = check
+
+
+_numbers("bernoulli_.float", "p", 0.5, "p to be in [0, 1]", lambda p: 0 <= p <= 1)
+_numbers("cauchy_.default", "sigma", 1.0, "sigma > 0.0", lambda sigma: sigma > 0)
+_numbers("exponential_.default", "lambd", 1.0, "lambda > 0.0", lambda rate: rate > 0)
+_numbers("geometric_.default", "p", 0.5, "p to be in (0, 1)", lambda p: 0 < p < 1)
+_numbers("log_normal_.default", "std", 2.0, "std > 0.0", lambda std: std > 0)
+_numbers("normal_.default", "std", 1.0, "std >= 0.0", lambda std: std >= 0)

@@ -54,9 +54,7 @@ def scaled_mm(
             "scales of blocks, and swizzled ones, are formats of NVIDIA's matrix units",
             todo="Scale by rows, or multiply the dequantized matrices.",
         )
-    # the older operator wants rows of the first and columns of the second in a row, this one takes any strides
-    rows, columns = self.contiguous(), mat2.t().contiguous().t()
-    return aten._scaled_mm.default(rows, columns, scale_a[0], scale_b[0], bias, None, out_dtype, use_fast_accum)
+    return aten._scaled_mm.default(self, mat2, scale_a[0], scale_b[0], bias, None, out_dtype, use_fast_accum)
 
 
 @decomposition("aten::_add_relu.Tensor", "aten::_add_relu.Scalar")

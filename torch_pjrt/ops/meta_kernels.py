@@ -454,6 +454,12 @@ def ldexp(self: Tensor, other: Tensor) -> Tensor:
     return like if like.dtype == torch.float32 else torch.ops.aten.mul.Tensor(self, other.to(power.dtype))
 
 
+@meta_override("aten::_scaled_mm.default")
+def scaled_mm(self: Tensor, mat2: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """torch's, which refuses operands that cuBLAS would, of any strides, as the CPU takes them."""
+    return torch.ops.aten._scaled_mm.default(self.contiguous(), mat2.t().contiguous().t(), *args, **kwargs)
+
+
 @meta_override("aten::native_dropout_backward.default")
 def native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> Tensor:
     """Laid out as the product of the gradient and the mask."""

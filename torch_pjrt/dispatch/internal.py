@@ -1,7 +1,7 @@
 """Operators of our own, torch.ops.pjrt.*: what several ATen operators are made of, with a schema so that they bind alike.
 
-Owns their definition, and the ATen operators that are one row plus writes that the row cannot say: training batch norm,
-rrelu with its noise.
+Owns their definition, the kernels of those that stand in graphs of torch.export, and the ATen operators that are one row
+plus writes that the row cannot say: training batch norm, rrelu with its noise.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
-from torch_pjrt.dispatch.kernels import RowKernel, store
+from torch_pjrt.dispatch.kernels import RowKernel, functional, store
+from torch_pjrt.lowerings import creation, recurrence
 from torch_pjrt.lowerings.optimizer import SCHEMAS
+from torch_pjrt.ops.metadata import OVERRIDES
 from torch_pjrt.ops.registry import ROWS
 from torch_pjrt.ops.schema import find_overload
 from torch_pjrt.tensor.storage import make_tensor
@@ -20,6 +22,7 @@ _BATCH_NORM = (
     "(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, float momentum, float eps) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
+_IN_GRAPHS = {**recurrence.SCHEMAS, **creation.OPEN_SCHEMAS}  # called as torch.ops.pjrt.*, on fake tensors too
 _libraries: list[torch.library.Library] = []
 _kernels: dict[str, RowKernel] = {}
 
@@ -28,7 +31,7 @@ def define() -> None:
     """Define the operators. Called once, before their rows are bound."""
     library = torch.library.Library("pjrt", "DEF")  # noqa: TOR901 - lives as long as the process
     _libraries.append(library)
-    for name, rest in {**SCHEMAS, "batch_norm_train": _BATCH_NORM}.items():
+    for name, rest in {**SCHEMAS, "batch_norm_train": _BATCH_NORM, **_IN_GRAPHS}.items():
         library.define(name + rest)
 
 
@@ -126,3 +129,6 @@ def register(library: torch.library.Library) -> None:
     """Register this module's kernels."""
     for name, fn in KERNELS.items():
         library.impl(name, fn, "PrivateUse1")
+    for name in _IN_GRAPHS:
+        _libraries[0].impl(name, functional(internal(name)), "PrivateUse1")
+        _libraries[0].impl(name, OVERRIDES[f"pjrt::{name}.default"], "Meta")

@@ -1,33 +1,22 @@
-"""Which sizes of a model may vary, and samples of it at several: the first half of an export with dynamic_shapes.
+"""Which sizes of a model may vary: the model as torch.export sees it, and its dims with their names and ranges.
 
 torch.export records the model with symbolic sizes and proves that its Python code decides nothing by them in the given ranges.
-What it recorded is then traced by our own kernels at a few sizes; export/sizes.py finds the one Program behind them.
+export/samples.py then traces what it recorded by our own kernels at a few sizes.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import torch
 
 from torch_pjrt.errors import InvalidOperandError
-from torch_pjrt.export.sizes import Formulas, unite
-from torch_pjrt.export.trace import Read, Traced, trace
-from torch_pjrt.export.tree import call_of, put_together, take_apart
-
-# Steps from the example's size to those of the samples, per dim: no dim's are a formula of another's. The last two are far, to
-# tell sizes after many strides from each other.
-_OFFSETS = (
-    (0, 1, 3, 4, 7, 9, 38, 101),
-    (0, 5, 2, 11, 1, 8, 67, 46),
-    (0, 2, 7, 3, 1, 10, 52, 85),
-    (0, 7, 1, 9, 4, 2, 93, 58),
-)
+from torch_pjrt.export.open_calls import OpenCalls
+from torch_pjrt.export.tree import call_of, take_apart
+from torch_pjrt.tensor.runtime import runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +28,6 @@ class Dim:
     minimum: int
     maximum: int | None
     example: int
-
-    def samples(self, place: int) -> tuple[int, ...]:
-        """Sizes at which the model is recorded; at least 2, since torch takes a size of 1 for a broadcast one."""
-        low = max(self.minimum, 2)
-        start = max(self.example, low)
-        if self.maximum is None:
-            return tuple(start + step for step in _OFFSETS[place])
-        span = self.maximum - low  # the maximum itself is left out: a slice up to it is the whole
-        if span < 3:
-            raise InvalidOperandError(
-                f"dim {self.name} has the range {self.minimum} to {self.maximum}: too few sizes to tell a formula from",
-                todo="Widen the range, or export once per size.",
-            )
-        return tuple(low + (start - low + step) % span for step in _OFFSETS[place])
 
     def constraints(self) -> list[str]:
         """What jax.export is told of it."""
@@ -74,10 +49,11 @@ def exported_program(
     """The model as torch.export sees it. Raises InvalidOperandError with torch's reason where sizes cannot vary."""
     if isinstance(model, torch.export.ExportedProgram):
         return model
+    runtime()  # operators of our own stand for functions that need known sizes
     module = model if isinstance(model, torch.nn.Module) else _as_module(model)
     shapes = _with_dims(dynamic_shapes)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), OpenCalls():
             return torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=shapes, strict=False)
     except Exception as error:
         raise InvalidOperandError(
@@ -85,55 +61,6 @@ def exported_program(
             todo="Change dynamic_shapes as torch says, or leave a dim out of it.",
             detail=f"{type(error).__name__}: {error}",
         ) from error
-
-
-@dataclass(frozen=True, slots=True)
-class Samples:
-    """An exported program recorded at several sizes; values: per dim, the sizes."""
-
-    traced: list[Traced]
-    dims: list[Dim]
-    values: list[tuple[int, ...]]
-
-    def united(self, dims: Sequence[Dim]) -> tuple[Traced, list[Read]]:
-        """The Program for all sizes in the ranges of `dims`, and how its results are read."""
-        constraints = [c for d in dims for c in d.constraints()]
-        names = jax.export.symbolic_shape(", ".join(d.name for d in dims), constraints=constraints)
-        return unite(self.traced, Formulas(list(zip(self.values, names, strict=True))))
-
-    def ranges(self) -> list[list[Dim]]:
-        """The dims with the ranges to try, the widest first.
-
-        torch sets sizes 0 and 1 apart and so never says that a size may be 1; most programs are right there all the same.
-        """
-        wide = [dataclasses.replace(d, minimum=1) if d.minimum <= 2 else d for d in self.dims]
-        one_narrow = [[*wide[:k], d, *wide[k + 1 :]] for k, d in enumerate(self.dims) if wide[k] != d]
-        return [wide, *one_narrow, *([self.dims] if len(one_narrow) > 1 else [])]
-
-
-def trace_samples(exported: torch.export.ExportedProgram, dynamic_shapes: Any = None) -> Samples:
-    """Record an exported program at several of its sizes."""
-    args, kwargs = exported.example_inputs
-    dims = _dims(exported, args, kwargs, dynamic_shapes)
-    if len(dims) > len(_OFFSETS):
-        raise InvalidOperandError(
-            f"{len(dims)} sizes vary ({', '.join(d.name for d in dims)}); at most {len(_OFFSETS)} can",
-            todo="Give one name to dims that are equal, or fix some.",
-        )
-    given: list[torch.Tensor] = []
-    tree = take_apart(call_of(args, kwargs), given)
-    values = [d.samples(i) for i, d in enumerate(dims)]
-    shapes = _input_shapes(exported, given)
-    samples = []
-    for k in range(len(values[0])):
-        sizes = {d.symbol: v[k] for d, v in zip(dims, values, strict=True)}
-        tensors = [
-            torch.empty([_value(n, sizes) for n in shape], dtype=t.dtype, device="meta")
-            for t, shape in zip(given, shapes, strict=True)
-        ]
-        own_args, own_kwargs = put_together(tree, tensors)
-        samples.append(trace(exported, own_args, own_kwargs))
-    return Samples(samples, dims, values)
 
 
 def _as_module(function: Any) -> torch.nn.Module:
@@ -160,7 +87,7 @@ def _leaves(exported: torch.export.ExportedProgram) -> list[Any]:
     return [v for v in found if isinstance(v, torch.Tensor)]
 
 
-def _input_shapes(exported: torch.export.ExportedProgram, given: list[torch.Tensor]) -> list[Sequence[Any]]:
+def input_shapes(exported: torch.export.ExportedProgram, given: list[torch.Tensor]) -> list[Sequence[Any]]:
     """The (symbolic) shapes of the arguments, in the order of our own tree."""
     args, kwargs = exported.example_inputs
     theirs = [t for t in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
@@ -173,26 +100,29 @@ def _symbols(exported: torch.export.ExportedProgram) -> list[Any]:
     found: dict[str, Any] = {}
     for leaf in _leaves(exported):
         for size in leaf.shape:
-            for symbol in sorted(getattr(_expression(size), "free_symbols", ()), key=str):
+            for symbol in sorted(getattr(expression_of(size), "free_symbols", ()), key=str):
                 found.setdefault(str(symbol), symbol)
     return list(found.values())
 
 
-def _expression(size: Any) -> Any:
+def expression_of(size: Any) -> Any:
+    """A size of torch's as an int or a sympy expression."""
     return size.node.expr if isinstance(size, torch.SymInt) else size
 
 
-def _value(size: Any, sizes: Mapping[str, int]) -> int:
-    expression = _expression(size)
+def value_of(size: Any, sizes: Mapping[str, int]) -> int:
+    """A symbolic size of torch's where its symbols have these values."""
+    expression = expression_of(size)
     if isinstance(expression, int):
         return expression
     return int(expression.subs({s: sizes[str(s)] for s in expression.free_symbols}))
 
 
-def _dims(exported: torch.export.ExportedProgram, args: Any, kwargs: Any, dynamic_shapes: Any) -> list[Dim]:
+def dims_of(exported: torch.export.ExportedProgram, args: Any, kwargs: Any, dynamic_shapes: Any) -> list[Dim]:
+    """The sizes that vary. Raises InvalidOperandError where none does."""
     given: list[torch.Tensor] = []
     take_apart(call_of(args, kwargs), given)
-    shapes = _input_shapes(exported, given)
+    shapes = input_shapes(exported, given)
     names = _distinct(_names(exported, given, shapes, dynamic_shapes))
     examples = {
         str(symbolic): int(size)

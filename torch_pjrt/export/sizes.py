@@ -2,42 +2,23 @@
 
 torch.export has shown that the model's own code is the same for all sizes in range (export/dynamic.py). Here the recorded
 steps are compared: they must be the same steps at every sample, and each size, stride, static argument and number must be one
-short formula of the dims (a constant, a + c m, a sum of two such terms, or a floor division) that is exact at all samples.
-What is not is refused, with the step. Rows then see JAX's symbolic sizes, and JAX refuses a row that asks for a number.
+short formula of the dims (export/formulas.py) that is exact at all samples. What is not is refused, with the step. Rows then
+see JAX's symbolic sizes, and JAX refuses a row that asks for a number.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from torch_pjrt.errors import InvalidOperandError
+from torch_pjrt.export.formulas import Expression, Formulas, NoFormula
 from torch_pjrt.export.one_way import differ, in_one_way, results_in_one_way
 from torch_pjrt.export.trace import Input, Read, Traced
 from torch_pjrt.program.access import AccessPlan
 from torch_pjrt.program.program import Aval, OutSpec, Spec, Template
-
-Expression = Any  # an int, or a size of jax.export.symbolic_shape
-_DIVISORS = (2, 4, 8, 16, 32, 3, 5, 6, 7, 14)
-
-
-class NoFormula(Exception):
-    """A value that differs between sizes in no way that is known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scaled:
-    """A float that depends on a size: factor * size ** power."""
-
-    factor: float
-    size: Expression
-    power: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,100 +30,6 @@ class FixedPlan(AccessPlan):
     @property
     def moves(self) -> tuple[bool, ...]:
         return self.moving
-
-
-class Formulas:
-    """Finds formulas. dims: per dim its values at the samples and JAX's name for it."""
-
-    def __init__(self, dims: Sequence[tuple[tuple[int, ...], Expression]]):
-        self.num_samples = len(dims[0][0])
-        self.known: dict[tuple[int, ...], Expression] = {}
-        self.terms: list[tuple[np.ndarray[Any, Any], Expression]] = []
-        for degree in (1, 2, 3):
-            for factors in itertools.combinations_with_replacement(dims, degree):
-                values = np.prod([np.array(v, object) for v, _ in factors], axis=0)
-                self.terms.append((values, math.prod(e for _, e in factors)))
-        self.single = self.terms[: len(dims)]
-        self.quotients: list[
-            tuple[np.ndarray[Any, Any], Expression]
-        ] = []  # sizes after strided windows, as they were found
-
-    def of(self, values: tuple[int, ...]) -> Expression:
-        """The formula of an int with these values at the samples. Raises NoFormula."""
-        if all(v == values[0] for v in values):
-            return values[0]
-        found = self.known.get(values)
-        if found is None:
-            found = self.known[values] = self._search(values)
-        return found
-
-    def _search(self, values: tuple[int, ...]) -> Expression:
-        pairs = itertools.combinations(self.terms, 2)
-        for terms in (*((t,) for t in self.terms), self.single, *pairs):
-            found = self._linear(values, list(terms))
-            if found is not None:
-                return found
-        return self._multiplied(values) or self._divided(values)
-
-    def _multiplied(self, values: tuple[int, ...]) -> Expression | None:
-        """A constant plus a multiple of a product with quotients that are known, as strides after strided windows are."""
-        atoms = [*self.single, *self.quotients]
-        for degree in (1, 2, 3):
-            for factors in itertools.combinations_with_replacement(atoms, degree):
-                product = np.prod([v for v, _ in factors], axis=0)
-                found = self._linear(values, [(product, math.prod(e for _, e in factors))])
-                if found is not None:
-                    return found
-        return None
-
-    def _linear(self, values: tuple[int, ...], terms: list[Any]) -> Expression | None:
-        """a + the sum of c * term with ints a and c, exact at every sample."""
-        columns = np.array([[1] * len(values), *(t for t, _ in terms)], dtype=np.float64).T
-        solution, _, rank, _ = np.linalg.lstsq(columns, np.array(values, np.float64), rcond=None)
-        if rank < columns.shape[1] or not np.all(np.isfinite(solution)):
-            return None
-        start, *factors = (round(x) for x in solution)
-        for i, value in enumerate(values):
-            if start + sum(c * int(t[i]) for c, (t, _) in zip(factors, terms, strict=True)) != value:
-                return None
-        return start + sum(c * e for c, (_, e) in zip(factors, terms, strict=True))
-
-    def _divided(self, values: tuple[int, ...]) -> Expression:
-        """(term + a) // d, times or plus a constant: sizes after strided windows."""
-        for floor, quotient in self._floors():
-            for times, factor in ((1, 1), *self.single):
-                found = self._linear(values, [(floor * times, quotient * factor)])
-                if found is not None:
-                    self.quotients.append((np.array(values, object), found))
-                    return found
-        raise NoFormula(f"{list(values)}")
-
-    def _floors(self) -> Iterator[tuple[np.ndarray[Any, Any], Expression]]:
-        """Quotients that differ between samples; at last those of sizes that are scaled by 3/2 or 3/4."""
-        atoms = [*self.single, *self.quotients]
-        ratios = [*((1, d) for d in _DIVISORS), (3, 2), (3, 4)]
-        for times, divisor in ratios:
-            for term, expression in atoms:
-                for shift in range(-divisor + 1, divisor):
-                    floor = (times * term + shift) // divisor
-                    if len(set(floor)) > 1:
-                        yield floor, (times * expression + shift) // divisor
-
-    def number(self, values: tuple[Any, ...]) -> Any:
-        """A 0-d operand: an int's formula, a float times or divided by one, a seed's offset, or the one value it always has."""
-        first = values[0]
-        if all(v == first or (v != v and first != first) for v in values):
-            return first
-        if isinstance(first, tuple):
-            return (first[0], self.of(tuple(v[1] for v in values)))
-        if isinstance(first, int):
-            return self.of(values)
-        if isinstance(first, float):
-            for (term, expression), power in itertools.product(self.terms, (1.0, -1.0, 0.5, -0.5)):
-                factors = [v / float(t) ** power for v, t in zip(values, term, strict=True)]
-                if max(factors) - min(factors) <= 1e-12 * abs(factors[0]):
-                    return Scaled(factors[0], expression, power)
-        raise NoFormula(f"{list(values)}")
 
 
 def unite(samples: Sequence[Traced], formulas: Formulas) -> tuple[Traced, list[Read]]:
@@ -195,6 +82,7 @@ class _Union:
 
     def __init__(self, formulas: Formulas):
         self.of = formulas.of
+        self.number = formulas.number
 
     def ints(self, values: Sequence[tuple[int, ...]]) -> tuple[Expression, ...]:
         """Tuples of one length, position by position."""
@@ -259,6 +147,8 @@ class _Union:
             return tuple(self.static(list(each)) for each in zip(*values, strict=True))
         if type(first) is int:
             return self.of(tuple(values))
+        if type(first) is float:
+            return self.number(tuple(values))
         if any(v != first for v in values):
             raise NoFormula(f"an argument is {first!r} at one size and {values[-1]!r} at another")
         return first

@@ -26,8 +26,9 @@ from jax import numpy as jnp
 
 from torch_pjrt._version import __version__
 from torch_pjrt.errors import InvalidOperandError, MissingPluginError, PjrtError
-from torch_pjrt.export.dynamic import Dim, exported_program, is_dynamic, trace_samples
-from torch_pjrt.export.sizes import Scaled
+from torch_pjrt.export.dynamic import Dim, exported_program, is_dynamic
+from torch_pjrt.export.formulas import Scaled
+from torch_pjrt.export.samples import trace_samples
 from torch_pjrt.export.trace import Input, Read, Traced, reads_of, trace
 from torch_pjrt.pjrt import jax_compat
 from torch_pjrt.pjrt.compiler import precision_of
@@ -223,7 +224,8 @@ def _function(traced: Traced, reads: list[Read], order: list[int]) -> Callable[.
 def _number(number: Any, kind: str) -> Any:
     """A 0-d operand: a constant, or computed from the sizes of the arguments."""
     if isinstance(number, Scaled):
-        return lax.mul(np.float64(number.factor), lax.pow(_number(number.size, "f"), np.float64(number.power)))
+        power = lax.pow(_number(number.size, "f"), np.float64(number.power))
+        return lax.add(np.float64(number.start), lax.mul(np.float64(number.factor), power))
     if isinstance(number, (bool, int, float, complex, np.generic)):
         return np.asarray(number, _KINDS[kind])
     return jnp.asarray(number, _KINDS[kind])  # a symbolic size

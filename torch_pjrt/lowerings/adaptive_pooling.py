@@ -22,13 +22,12 @@ NOWHERE = np.int32(2**31 - 1)  # the position of places outside a window: loses 
 
 
 def windows(n: int, size: int) -> Bounds:
-    """First places and ends of the windows: constants, or computed where n is a symbolic size of jax.export."""
+    """First places and ends of the windows: constants, or computed where there is a symbolic size of jax.export."""
+    if not (isinstance(n, int) and isinstance(size, int)):
+        places, count, all_but_one = (lax.full((size,), number, np.int64) for number in (n, size, size - 1))
+        start = lax.mul(places, lax.iota(np.int64, size))
+        return lax.div(start, count), lax.div(lax.add(lax.add(start, places), all_but_one), count)
     i = np.arange(size, dtype=np.int64)
-    if not isinstance(n, int):
-        places = lax.full((size,), n, np.int64)
-        return lax.div(lax.mul(places, i), np.int64(size)), lax.div(
-            lax.add(lax.mul(places, i + 1), np.int64(size - 1)), np.int64(size)
-        )
     return i * n // size, -(-(i + 1) * n // size)
 
 
@@ -42,6 +41,8 @@ def covering(n: int, size: int) -> Bounds:
 def _gathered(x: Array, dim: int, bounds: Bounds, fill: Any) -> Array:
     """x with dim replaced by [windows, longest window]; places outside a window hold fill."""
     starts, ends = bounds
+    if not isinstance(starts, np.ndarray):
+        return _masked(x, dim, bounds, fill)
     longest = max(int((ends - starts).max(initial=0)), 1)
     table = starts[:, None] + np.arange(longest)
     inside = table < ends[:, None]
@@ -53,22 +54,25 @@ def _gathered(x: Array, dim: int, bounds: Bounds, fill: Any) -> Array:
     return lax.select(mask, parts, lax.full(parts.shape, np.asarray(fill, x.dtype)))
 
 
-def _summed_open(x: Array, dim: int, bounds: Bounds) -> Array:
-    """Sums of windows whose lengths are not known: of the whole dim each, with zeros for what is outside."""
+def _masked(x: Array, dim: int, bounds: Bounds, fill: Any) -> Array:
+    """As _gathered where lengths of windows are not known: the whole dim for each, with fill for what is outside."""
     shape = (*x.shape[:dim], bounds[0].shape[0], *x.shape[dim:])
     at = lax.broadcasted_iota(np.int64, shape, dim + 1)
     low, high = (lax.broadcast_in_dim(bound, shape, (dim,)) for bound in bounds)
     inside = lax.bitwise_and(lax.ge(at, low), lax.lt(at, high))
     wide = lax.broadcast_in_dim(x, shape, tuple(d for d in range(len(shape)) if d != dim))
-    return lax.reduce(lax.select(inside, wide, lax.full_like(wide, 0)), np.zeros((), x.dtype), lax.add, (dim + 1,))
+    return lax.select(inside, wide, lax.full(shape, np.asarray(fill, x.dtype)))
 
 
 def _summed(x: Array, dim: int, bounds: Bounds) -> Array:
     starts, ends = bounds
-    if not isinstance(starts, np.ndarray):
-        return _summed_open(x, dim, bounds)
     length = ends - starts
-    if starts.size and (length == length[0]).all() and (starts == np.arange(len(starts)) * length[0]).all():
+    if (
+        isinstance(starts, np.ndarray)
+        and starts.size
+        and (length == length[0]).all()
+        and (starts == np.arange(len(starts)) * length[0]).all()
+    ):
         parts = lax.reshape(x, (*x.shape[:dim], len(starts), int(length[0]), *x.shape[dim + 1 :]))
     else:
         parts = _gathered(x, dim, bounds, 0)

@@ -89,16 +89,23 @@ def _arange(start: float, step: float, out: Out) -> Array:
     (size,), dtype = out[0]
     if not is_float(lax.full((), 0, dtype)):
         index = iota((size,), 0, np.int64)
-        return as_dtype(lax.add(lax.mul(index, np.int64(step)), np.int64(start)), dtype)
+        return as_dtype(lax.add(lax.mul(index, _filled(step, index)), _filled(start, index)), dtype)
     exact = (
-        isinstance(size, int)
+        all(isinstance(n, (int, float)) for n in (size, start, step))
         and float(start).is_integer()
         and float(step).is_integer()
         and abs(start) + abs(step) * size < 2**24
     )
     work = np.float32 if exact and dtype != np.float64 else np.float64
     index = lax.convert_element_type(iota((size,), 0, np.int32 if exact else np.int64), work)
-    return as_dtype(lax.add(lax.mul(index, work(step)), work(start)), dtype)
+    return as_dtype(lax.add(lax.mul(index, _filled(step, index)), _filled(start, index)), dtype)
+
+
+def _filled(number: float, x: Array) -> Array:
+    """A number, which may be a symbolic size of jax.export, as an array of x's shape and dtype."""
+    if isinstance(number, (int, float)):
+        return lax.full_like(x, number if is_float(x) else int(number))
+    return as_dtype(lax.full(x.shape, number, np.int64), x.dtype)
 
 
 @row("arange", static=("end",))
@@ -130,26 +137,40 @@ def _evenly(start: Array, end: Array, steps: int, dtype: np.dtype, work: np.dtyp
     start, end = (broadcast_to(as_dtype(x, work), (steps,)) for x in (start, end))
     index = iota((steps,), 0, np.int32)
     # XLA would multiply by the rounded inverse of a constant, which misses integers: -49 * (1 / 49) > -1
-    intervals = lax.optimization_barrier(lax.full_like(start, max(steps - 1, 1)))
+    intervals = lax.optimization_barrier(_at_least_one(steps - 1, start))
     step = lax.div(lax.sub(end, start), intervals)
-    back = lax.sub(lax.full_like(index, steps - 1), index)
+    back = lax.sub(lax.full(index.shape, steps - 1, index.dtype), index)
     low = lax.add(start, lax.mul(step, as_dtype(index, work)))
     high = lax.sub(end, lax.mul(step, as_dtype(back, work)))
-    return lax.select(lax.lt(index, lax.full_like(index, max(steps // 2, 1))), low, high)
+    return lax.select(lax.lt(index, _at_least_one(steps // 2, index)), low, high)
+
+
+def _at_least_one(number: int, x: Array) -> Array:
+    """max(number, 1), which may be a symbolic size of jax.export, as an array of x's shape and dtype."""
+    if isinstance(number, int):
+        return lax.full_like(x, max(number, 1))
+    return as_dtype(lax.max(lax.full(x.shape, number, np.int32), np.int32(1)), x.dtype)
 
 
 def _work(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float64) if dtype.kind in "iub" else opmath(dtype)
 
 
-@row("linspace", "linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor")
+# The same operators for an open number of points, which ATen's schemas have as a plain int (export/open_calls.py).
+OPEN_SCHEMAS = {
+    "linspace": "(Tensor start, Tensor end, SymInt steps, *, ScalarType? dtype=None) -> Tensor",
+    "logspace": "(Tensor start, Tensor end, SymInt steps, Tensor base, *, ScalarType? dtype=None) -> Tensor",
+}
+
+
+@row("linspace", "linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor", "pjrt::linspace")
 def linspace(start: Array, end: Array, steps: int, dtype: np.dtype | None, out: Out) -> Array:
     """steps evenly spaced numbers from start to end, both included."""
     want = out[0][1]
     return as_dtype(_evenly(start, end, steps, want, _work(want)), want)
 
 
-@row("logspace", "logspace.Tensor_Tensor", "logspace.Tensor_Scalar", "logspace.Scalar_Tensor")
+@row("logspace", "logspace.Tensor_Tensor", "logspace.Tensor_Scalar", "logspace.Scalar_Tensor", "pjrt::logspace")
 def logspace(start: Array, end: Array, steps: int, base: Array, dtype: np.dtype | None, out: Out) -> Array:
     """base ** linspace(start, end, steps)."""
     want = out[0][1]

@@ -16,11 +16,12 @@ from jax import lax
 
 from torch_pjrt.lowerings import resize_open
 from torch_pjrt.lowerings.arrays import Array, as_dtype, constant, opmath
-from torch_pjrt.lowerings.resize_open import Taps, is_open
+from torch_pjrt.lowerings.resize_open import Taps, Weights, is_open
 from torch_pjrt.ops.registry import add_row
 
 Matrix = np.ndarray[Any, Any]
-Maker = Callable[..., Matrix | Taps]
+Open = Taps | Weights  # what stands for a matrix where a size is open
+Maker = Callable[..., Matrix | Open]
 _MOST_TAPS = 12  # wider bands are applied as a matrix product
 
 
@@ -38,7 +39,7 @@ def _filled(size: int, new: int, taps: Sequence[tuple[Any, Any]]) -> Matrix:
     return matrix
 
 
-def nearest(size: int, new: int, scale: float | None, corners: bool, real: Any, *, shift: float) -> Matrix | Taps:
+def nearest(size: int, new: int, scale: float | None, corners: bool, real: Any, *, shift: float) -> Matrix | Open:
     """Floor of the scaled position (shift 0), or of its centre (shift 1/2); always in float32, as torch does."""
     f = np.float32
     if is_open(size, new):
@@ -49,7 +50,7 @@ def nearest(size: int, new: int, scale: float | None, corners: bool, real: Any, 
     return _filled(size, new, [(source.astype(np.int64), 1.0)])
 
 
-def linear(size: int, new: int, scale: float | None, corners: bool, real: Any) -> Matrix | Taps:
+def linear(size: int, new: int, scale: float | None, corners: bool, real: Any) -> Matrix | Open:
     """Two taps."""
     if is_open(size, new):
         return resize_open.linear(size, new, scale, corners, real)
@@ -63,8 +64,10 @@ def linear(size: int, new: int, scale: float | None, corners: bool, real: Any) -
     return _filled(size, new, [(low, 1 - part), (low + 1, part)])
 
 
-def cubic(size: int, new: int, scale: float | None, corners: bool, real: Any) -> Matrix:
+def cubic(size: int, new: int, scale: float | None, corners: bool, real: Any) -> Matrix | Open:
     """Four taps of the cubic convolution kernel with a = -0.75."""
+    if is_open(size, new):
+        return resize_open.cubic(size, new, scale, corners, real)
     at = np.arange(new).astype(real)
     ratio = _ratio(size, new, scale, corners, real)
     source = at * ratio if corners else (at + real(0.5)) * ratio - real(0.5)
@@ -87,9 +90,11 @@ _FILTERS: dict[str, tuple[int, Callable[[Matrix], Matrix]]] = {
 }
 
 
-def antialiased(size: int, new: int, scale: float | None, corners: bool, real: Any, *, kind: str) -> Matrix:
+def antialiased(size: int, new: int, scale: float | None, corners: bool, real: Any, *, kind: str) -> Matrix | Open:
     """A filter widened by the shrinking ratio, its weights summing to 1."""
     taps, weight = _FILTERS[kind]
+    if is_open(size, new):
+        return resize_open.antialiased(size, new, scale, corners, real, kind=kind, taps=taps)
     ratio = _ratio(size, new, scale, corners, real)
     support = real(taps * 0.5) * max(ratio, real(1))
     centre = ratio * (np.arange(new).astype(real) + real(0.5))
@@ -147,25 +152,25 @@ def banded(x: Array, matrix: Matrix, dim: int) -> Array:
     return total
 
 
-def _copies(matrix: Matrix | Taps) -> bool:
+def _copies(matrix: Matrix | Open) -> bool:
     """Whether values are copied, not mixed."""
-    if isinstance(matrix, Taps):
+    if isinstance(matrix, Open):
         return matrix.exact
     return bool(((matrix == 0) | (matrix == 1)).all() and (matrix.sum(1) <= 1).all())
 
 
-def _applied(x: Array, matrix: Matrix | Taps, dim: int) -> Array:
-    return matrix.applied(x, dim) if isinstance(matrix, Taps) else banded(x, matrix, dim)
+def _applied(x: Array, matrix: Matrix | Open, dim: int) -> Array:
+    return matrix.applied(x, dim) if isinstance(matrix, Open) else banded(x, matrix, dim)
 
 
-def _resized(x: Array, matrices: Sequence[Matrix | Taps], dtype: np.dtype) -> Array:
+def _resized(x: Array, matrices: Sequence[Matrix | Open], dtype: np.dtype) -> Array:
     exact = all(map(_copies, matrices))
     whole = dtype.kind in "iu" and not exact  # integers are rounded after each dim, the last dim first, as torch does
     if not exact:
         x = as_dtype(x, np.dtype(np.float32) if whole else opmath(dtype))
     dims = list(enumerate(matrices, start=x.ndim - len(matrices)))
     for dim, matrix in reversed(dims) if whole else dims:
-        if isinstance(matrix, Taps) or not np.array_equal(matrix, np.eye(x.shape[dim])):
+        if isinstance(matrix, Open) or not np.array_equal(matrix, np.eye(x.shape[dim])):
             x = _applied(x, matrix, dim)
             if whole:
                 info = np.iinfo(dtype)
@@ -181,15 +186,19 @@ def _in_fixed_point(matrix: Matrix) -> tuple[Matrix, int]:
     return np.trunc(matrix * 2.0**places + np.copysign(0.5, matrix)).astype(np.int32), places
 
 
-def _resized_bytes(x: Array, matrices: Sequence[Matrix]) -> Array:
+def _resized_bytes(x: Array, matrices: Sequence[Matrix | Open]) -> Array:
     """Images of bytes, in integers; rounded after each dim, the last dim first, as torch does."""
     for dim, matrix in reversed(list(enumerate(matrices, start=x.ndim - len(matrices)))):
-        if np.array_equal(matrix, np.eye(x.shape[dim])):
+        wide = as_dtype(x, np.dtype(np.int32))
+        if isinstance(matrix, Open):
+            total = matrix.of_bytes(wide, dim)
+        elif np.array_equal(matrix, np.eye(x.shape[dim])):
             continue
-        weights, places = _in_fixed_point(matrix)
-        total = banded(as_dtype(x, np.dtype(np.int32)), weights, dim)
-        total = lax.add(total, constant((1 << places) >> 1, total))
-        total = lax.shift_right_arithmetic(total, constant(places, total))
+        else:
+            weights, places = _in_fixed_point(matrix)
+            total = banded(wide, weights, dim)
+            total = lax.add(total, constant((1 << places) >> 1, total))
+            total = lax.shift_right_arithmetic(total, constant(places, total))
         x = as_dtype(lax.clamp(np.int32(0), total, np.int32(255)), np.dtype(np.uint8))
     return x
 

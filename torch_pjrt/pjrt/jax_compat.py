@@ -106,3 +106,13 @@ def hlo_costs(lowered: Any) -> dict[str, float]:
 def serialize_absent(compiled: Any) -> bytes:
     """An executable for a chip that is not here, as bytes of its plugin's own format."""
     return bytes(compiled._executable.xla_executable.serialize())
+
+
+def smaller(a: Any, b: Any) -> Any:
+    """The smaller of two sizes, of which some may be symbols of jax.export."""
+    return core.min_dim(a, b)
+
+
+def larger(a: Any, b: Any) -> Any:
+    """The larger of two sizes, of which some may be symbols of jax.export."""
+    return core.max_dim(a, b)

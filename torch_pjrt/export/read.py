@@ -16,6 +16,8 @@ import torch
 from torch_pjrt.errors import InvalidOperandError
 from torch_pjrt.export.tree import call_of, call_text, put_together, take_apart
 from torch_pjrt.export.write import FORMAT, digest, need_packages
+from torch_pjrt.pjrt.client import chip
+from torch_pjrt.pjrt.compiler import compiler_options
 from torch_pjrt.tensor.runtime import device, runtime
 from torch_pjrt.tensor.transfer import from_jax, to_jax
 
@@ -30,7 +32,7 @@ class Loaded:
         self.manifest = manifest
         self.folder = folder
         exported = jax.export.deserialize(bytearray((folder / "program.bin").read_bytes()))
-        self._run = jax.jit(exported.call)
+        self._run = jax.jit(exported.call, compiler_options=compiler_options(chip().platform))
         self.weights: dict[str, torch.Tensor] = {}
         with safe_open(str(folder / "weights.safetensors"), framework="pt") as file:
             for name in manifest["weights"]:

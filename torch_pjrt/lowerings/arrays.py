@@ -62,6 +62,15 @@ def signbit(x: Array) -> Array:
     return lax.lt(bits, constant(0, bits))
 
 
+def computed_first(x: Array, platform: str = "cpu") -> Array:
+    """x as a buffer of its own, before what takes it: for what is written into a part of an array.
+
+    XLA:CPU (jaxlib 0.10) writes in place also where the same fused loop computes x from that array, and then reads what it
+    has already overwritten (openxla/xla issue 49176). Elsewhere, x stays as it is. platform: what is compiled for.
+    """
+    return lax.optimization_barrier(x) if platform in ("cpu", "") else x
+
+
 def opmath(dtype: np.dtype) -> np.dtype:
     """The dtype to accumulate in: float32 for floats narrower than that, else the dtype."""
     narrow = dtype == np.float16 or dtype.name.startswith(("bfloat16", "float8"))

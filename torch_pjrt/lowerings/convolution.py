@@ -171,8 +171,7 @@ def by_taps(x: Array, w: Array, window: Window, dtype: np.dtype | None = None) -
     """The sum, over the kernel's places, of the input seen from there times the weights there.
 
     For depthwise kernels, where it is a few fused multiply-adds, and for the weight gradient of grouped ones, whose
-    transpose as a convolution is slow on most backends. The kernel's places come first before they are taken apart: where
-    kernel, input and bias are all parts of larger buffers, XLA:CPU (jaxlib 0.10) fuses slices of its last dims wrongly.
+    transpose as a convolution is slow on most backends.
     """
     groups, (channels, per_group, *kernel) = window.groups, w.shape
     depthwise = per_group == 1 and channels == groups
@@ -180,10 +179,9 @@ def by_taps(x: Array, w: Array, window: Window, dtype: np.dtype | None = None) -
     narrow = x.dtype
     x, w = as_dtype(x, wide), as_dtype(w, wide)
     sizes = _sizes(x, kernel, window)
-    taps = lax.transpose(lax.reshape(w, (channels, per_group, math.prod(kernel))), (2, 0, 1))
     result = None
-    for i, (_, seen) in enumerate(_seen(x, kernel, window)):
-        tap = lax.index_in_dim(taps, i, 0, keepdims=False)
+    for place, seen in _seen(x, kernel, window):
+        tap = lax.slice(w, (0, 0, *place), (channels, per_group, *(i + 1 for i in place)))
         if depthwise:
             part = lax.mul(seen, lax.broadcast_in_dim(lax.reshape(tap, (channels,)), seen.shape, (1,)))
         else:

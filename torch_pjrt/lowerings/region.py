@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from torch_pjrt.lowerings.arrays import Array, as_dtype, constant, iota, wrap_dim
+from torch_pjrt.lowerings.arrays import Array, as_dtype, computed_first, constant, iota, wrap_dim
 from torch_pjrt.lowerings.scatter import put_slices
 from torch_pjrt.ops.registry import Checked, row
 
@@ -48,13 +48,14 @@ def _start_of(start: Any, size: int) -> Array:
 
 
 @row("select_scatter", operands=("index",), checked=True)
-def select_scatter(self: Array, src: Array, dim: int, index: Array) -> Checked:
+def select_scatter(self: Array, src: Array, dim: int, index: Array, platform: str) -> Checked:
     """self with self.select(dim, index) replaced by src."""
     dim = wrap_dim(dim, self.ndim)
     size = self.shape[dim]
     place = _from_end(as_dtype(index, np.int64), size)
     bad = lax.bitwise_or(lax.lt(place, np.int64(0)), lax.ge(place, np.int64(size)))
-    slab = lax.reshape(as_dtype(src, self.dtype), tuple(1 if d == dim else n for d, n in enumerate(self.shape)))
+    src = computed_first(as_dtype(src, self.dtype), platform)
+    slab = lax.reshape(src, tuple(1 if d == dim else n for d, n in enumerate(self.shape)))
     return Checked(write_slice(self, slab, dim, place, 1), bad)
 
 
@@ -68,10 +69,13 @@ def select_backward(grad_output: Array, input_sizes: Sequence[int], dim: int, in
 
 
 @row("slice_scatter", operands=("start", "end"))
-def slice_scatter(self: Array, src: Array, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Array:
+def slice_scatter(
+    self: Array, src: Array, dim: int = 0, start: Any = None, end: Any = None, step: int = 1, platform: str = ""
+) -> Array:
     """self with self[start:end:step] along dim replaced by src (whose size says how many)."""
     dim = wrap_dim(dim, self.ndim)
-    return write_slice(self, as_dtype(src, self.dtype), dim, _start_of(start, self.shape[dim]), step)
+    src = computed_first(as_dtype(src, self.dtype), platform)
+    return write_slice(self, src, dim, _start_of(start, self.shape[dim]), step)
 
 
 @row("slice_backward", operands=("start", "end"))

@@ -13,7 +13,17 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from torch_pjrt.lowerings.arrays import Array, as_dtype, broadcast_to, constant, is_float, like, opmath, wrap_dim
+from torch_pjrt.lowerings.arrays import (
+    Array,
+    as_dtype,
+    broadcast_to,
+    computed_first,
+    constant,
+    is_float,
+    like,
+    opmath,
+    wrap_dim,
+)
 from torch_pjrt.lowerings.indexing import (
     Place,
     as_row,
@@ -49,6 +59,10 @@ def scattered(x: Array, start: Array, values: Array, numbers: lax.ScatterDimensi
         wide = np.dtype(np.uint8)
     else:
         wide = opmath(x.dtype) if how in ("add", "sum", "mean", "multiply", "prod") else x.dtype
+    if all(
+        n == 1 or not isinstance(n, int) for n in start.shape[:-1]
+    ):  # one window: XLA takes it for a dynamic_update_slice
+        values = computed_first(values)
     result = _COMBINE[how](as_dtype(x, wide), start, as_dtype(values, wide), numbers, mode=DROP)
     return as_dtype(result, x.dtype)
 

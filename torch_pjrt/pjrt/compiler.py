@@ -83,6 +83,7 @@ watchers: list[
     Callable[[Compiled], None]
 ] = []  # called in the thread that compiles, with the caller's context variables
 
+_DROPS_BARRIERS = "cse_barrier_expander"  # XLA's name of the pass
 XlaOptions = tuple[tuple[str, "str | int | float | bool"], ...]
 _compiles_at: collections.Counter[str] = collections.Counter()
 _executables: weakref.WeakValueDictionary[Any, Executable | Future[Executable]] = weakref.WeakValueDictionary()
@@ -171,10 +172,8 @@ def _from_disk(program: Program, key: str) -> Executable | None:
         return None
 
 
-def _scopes(program: Program, where: Sequence[str | None]) -> list[str] | None:
-    """A name per step with the user's line, when somebody will read the texts."""
-    if not settings.dump and not watchers:
-        return None
+def _scopes(program: Program, where: Sequence[str | None]) -> list[str]:
+    """A name per step with the user's line."""
     return [f"{t.row.title}@{_place(w)}" for (t, _), w in zip(program.steps, where, strict=True)]
 
 
@@ -192,7 +191,7 @@ def _compile(
     device = chip().device
     try:
         lowered = lower(program, precision, device, _scopes(program, where))
-        compiled = lowered.compile(compiler_options=dict(xla)) if xla else lowered.compile()
+        compiled = lowered.compile(compiler_options=compiler_options(device.platform, xla))
         _dump(disk_key, lowered, compiled, where)
         loaded = jax_compat.loaded_executable(compiled)
     except PjrtError as error:
@@ -210,6 +209,18 @@ def _compile(
     if cache.folder() is not None:
         _save(disk_key, loaded, device)
     return executable
+
+
+def compiler_options(platform: str, xla: XlaOptions = ()) -> dict[str, Any]:
+    """The user's options of XLA's compiler, and those that the lowerings rely on.
+
+    XLA:CPU drops optimization barriers before it fuses; arrays.computed_first needs them to last until then.
+    """
+    options = dict(xla)
+    if platform == "cpu":
+        others = options.get("xla_disable_hlo_passes")
+        options["xla_disable_hlo_passes"] = f"{others},{_DROPS_BARRIERS}" if others else _DROPS_BARRIERS
+    return options
 
 
 def lower(

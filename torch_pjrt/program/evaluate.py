@@ -7,7 +7,7 @@ cast and broadcast, reads views, stores results in memory order, and checks resu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -227,14 +227,14 @@ def run_steps(
 ) -> tuple[list[Array], Array]:
     """The Program's outputs, and the number of the first step that met a bad index (int32, -1: none).
 
-    scopes: a name per step that its operations carry in the compiler's texts and errors.
+    scopes: a name per step that its operations carry in the compiler's texts and errors ("mm@model.py:12").
     """
     values, at = list(inputs), 0
     first_bad: Array = np.int32(-1)
     for position, (template, operands) in enumerate(program.steps):
         count = len(template.number_kinds)
         own = list(numbers[at : at + count])
-        with nullcontext() if scopes is None else named(scopes[position]):
+        with named(scopes[position] if scopes is not None else f"{template.row.title}@"):
             results, bad = evaluate_step(template, [values[i] for i in operands], own, precision, platform)
         at += count
         values.extend(results)
@@ -247,12 +247,17 @@ def run_steps(
 
 @contextmanager
 def named(scope: str) -> Iterator[None]:
-    """A scope for one step; what a row raises says in which step it was."""
+    """A scope "title@place" for one step; what a row raises says in which step it was.
+
+    XLA names instructions by what comes before the @. Without it they would have JAX's names, of which some differ from
+    XLA's own by a hyphen only: dynamic_slice.1 and dynamic-slice.1. The fusion emitters of XLA (jaxlib 0.10) make one name
+    of the two, and then read the one where the other is meant.
+    """
     try:
         with jax.named_scope(scope):
             yield
     except Exception as error:
-        error.add_note(f"in the step {scope}")
+        error.add_note(f"in the step {scope.removesuffix('@')}")
         raise
 
 
@@ -266,7 +271,8 @@ def evaluate(
     """The Program as a function (words, *payloads) -> outputs; the check's int32 comes last when there is one."""
 
     def run(words: Array, *inputs: Array) -> tuple[Array, ...]:
-        numbers = decode_numbers(words, program.number_kinds, narrow)
+        with named("numbers@"):
+            numbers = decode_numbers(words, program.number_kinds, narrow)
         outputs, bad = run_steps(program, numbers, inputs, precision, scopes, platform)
         if program.checked:
             outputs.append(lax.convert_element_type(bad, np.int32))

@@ -7,7 +7,6 @@ stack are given as the stack.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -123,14 +122,16 @@ class _Run:
         def body(i: Array, state: Any) -> Any:
             carried, _, written = state
             slots = dict(fixed) | dict(zip(loop.carried, carried, strict=True))
-            for slot, stack, table in reads:
-                array = written[bases.index(stack)] if stack in bases else outside[stack]
-                slots[slot] = lax.dynamic_index_in_dim(array, _at(table, i), 0, False)
+            with named("stack@"):
+                for slot, stack, table in reads:
+                    array = written[bases.index(stack)] if stack in bases else outside[stack]
+                    slots[slot] = lax.dynamic_index_in_dim(array, _at(table, i), 0, False)
             results = self.round(loop, slots, i)
             kept = []
             for stack, array, table in zip(loop.written, written, places, strict=True):
                 element = slots[stack.slot] if stack.origin == "in" else results[stack.slot]
-                kept.append(lax.dynamic_update_index_in_dim(array, element, _at(table, i), 0))
+                with named("stack@"):
+                    kept.append(lax.dynamic_update_index_in_dim(array, element, _at(table, i), 0))
             return [results[r] for r in loop.carried.values()], [results[r] for r in loop.last], kept
 
         carried, last, written = lax.fori_loop(0, loop.rounds, body, start)
@@ -152,14 +153,15 @@ class _Run:
         template, _ = self.steps[number]
         width = sum(NUMBER_WORDS[k] for k in template.number_kinds)
         at: Any = self.rolled.words_at[number]
-        if i is not None and width:
-            at = _at(_table([self.rolled.words_at[s] for s in rounds]), i)
-            words = lax.dynamic_slice(self.words, (at,), (width,))
-        else:
-            words = lax.slice(self.words, (at,), (at + width,))
-        numbers = decode_numbers(words, template.number_kinds, self.rolled.narrow)
+        with named("numbers@"):
+            if i is not None and width:
+                at = _at(_table([self.rolled.words_at[s] for s in rounds]), i)
+                words = lax.dynamic_slice(self.words, (at,), (width,))
+            else:
+                words = lax.slice(self.words, (at,), (at + width,))
+            numbers = decode_numbers(words, template.number_kinds, self.rolled.narrow)
         scopes = self.rolled.scopes
-        with nullcontext() if scopes is None else named(scopes[number]):
+        with named(scopes[number] if scopes is not None else f"{template.row.title}@"):
             return evaluate_step(template, operands, numbers, self.rolled.precision)[0]
 
     def _members(self, loop: Loop, stack: Stack) -> tuple[int, ...]:

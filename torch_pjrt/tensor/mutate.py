@@ -25,12 +25,14 @@ def _store(value: Any, dtype: np.dtype, shape: tuple[int, ...]) -> Any:
     return lax.broadcast_in_dim(cast(value, dtype), shape, range(len(shape) - value.ndim, len(shape)))
 
 
-def _write(base: Any, value: Any, plan: AccessPlan, starts: list[Any]) -> Any:
-    return write(base, plan, list(starts), _store(value, plan.dtype, plan.size))
+def _write(base: Any, value: Any, plan: AccessPlan, starts: list[Any], platform: str) -> Any:
+    from torch_pjrt.lowerings.arrays import computed_first
+
+    return write(base, plan, list(starts), _store(computed_first(value, platform), plan.dtype, plan.size))
 
 
 STORE = Row("pjrt::store", _store)
-WRITE = Row("pjrt::write", _write)
+WRITE = Row("pjrt::write", _write, wants_platform=True)
 
 _templates: dict[tuple[Any, ...], Template] = {}
 

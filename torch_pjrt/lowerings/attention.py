@@ -143,7 +143,8 @@ def attention_backward(
     weights = lax.exp(lax.sub(scores, _last(lse, scores)))
     # logsumexp is rounded: where scores are large, the weights of a row do not add up to 1
     total = lax.reduce(weights, np.zeros((), wide), lax.add, (4,))
-    total = lax.select(lax.eq(total, lax.full_like(total, 0)), lax.full_like(total, 1), total)
+    empty = lax.eq(total, lax.full_like(total, 0))
+    total = lax.select(empty, lax.full_like(total, 1), total)
     narrow = grad.dtype != wide
     if narrow:
         weights = lax.div(weights, _last(total, weights))
@@ -157,7 +158,11 @@ def attention_backward(
         mask = as_dtype(_mask(rng, dropout_p, weights.shape), wide)
         dropped, grad_weights = lax.mul(weights, mask), lax.mul(grad_weights, mask)
     along = lax.mul(weights, grad_weights) if narrow else lax.mul(grad, _grouped(out, groups))
+    # Weights of an empty row are 0 anyway. The selects keep XLA's reduction on the CPU from taking in what is before and
+    # after it: it would do that at a fifth of the speed.
+    along = lax.select(_last(empty, along), lax.full_like(along, 0), along)
     along = lax.reduce(along, np.zeros((), wide), lax.add, (4,))
+    along = lax.select(empty, lax.full_like(along, 0), along)
     grad_scores = lax.mul(weights, lax.sub(grad_weights, _last(along, scores)))
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scaled = as_dtype(lax.mul(grad_scores, like(factor, grad_scores)), query.dtype)

@@ -43,6 +43,14 @@ def test_overlapping_write() -> None:
         torch.ones(1, device="pjrt").expand(3).add_(1)
 
 
+def test_one_number_for_elements_that_share_memory() -> None:
+    """fill_ and zero_ write the same everywhere, so that the order does not matter."""
+    base = torch.arange(6.0, device="pjrt").reshape(2, 3)
+    base[:, :1].expand(2, 4).fill_(7)
+    base[0, 2].expand(5).zero_()
+    assert base.tolist() == [[7, 1, 0], [7, 4, 5]]
+
+
 def test_bad_cast() -> None:
     with pytest.raises(RuntimeError, match="result type Float can't be cast"):
         torch.ones(2, dtype=torch.int64, device="pjrt").add_(1.5)

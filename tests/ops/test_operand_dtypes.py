@@ -1,4 +1,4 @@
-"""Calls that torch's CPU kernels refuse for their dtypes or numbers, and its meta kernels let through, raise on the device."""
+"""Calls that CPU torch's kernels refuse for their operands, and its meta kernels let through, raise on the device."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ REFUSED: dict[str, Callable[[Make], object]] = {
     "lerp of integers": lambda make: torch.lerp(make(torch.int64), make(torch.int64), 0.5),
     "index of floats": lambda make: make()[make()],
     "index_select by floats": lambda make: make().index_select(0, make()[0]),
+    "classes as int32": lambda make: F.nll_loss(make(), make(torch.int32)[0]),
+    "diagonal of another size": lambda make: torch.diagonal_scatter(make(), make()[0, :1]),
+    "least of nothing": lambda make: make()[:0].min(0),
+    "median of nothing": lambda make: make()[:0].median(0),
+    "kthvalue of nothing": lambda make: make()[:0].kthvalue(1, 0),
     "Cauchy of no width": lambda make: make().cauchy_(0, 0),
     "exponential of a negative rate": lambda make: make().exponential_(-1),
     "geometric of certainty": lambda make: make().geometric_(1.0),
@@ -45,6 +50,7 @@ ACCEPTED: dict[str, Callable[[Make], object]] = {
     "quotient of complex numbers": lambda make: make(torch.complex64) / 2,
     "shifts of integers": lambda make: make(torch.uint8) << 1,
     "igamma of int and float": lambda make: torch.igamma(make(), make(torch.float64)),
+    "classes as bytes": lambda make: F.nll_loss(make(), make(torch.uint8)[0]),
     "index by bools": lambda make: make()[make(torch.bool)],
 }
 

@@ -89,11 +89,24 @@ def functional(kernel: RowKernel) -> Kernel:
 
     def placed(*args: Any, **kwargs: Any) -> Any:
         device = kwargs.get("device")
-        if device is not None and device.index:
-            check_device(device)
+        if device is not None:
+            if device.type != ours:
+                return _placed_elsewhere(kernel.op, device, args, kwargs)
+            if device.index:
+                check_device(device)
         return run(*args, **kwargs)
 
+    ours = torch._C._get_privateuse1_backend_name()
     return placed
+
+
+def _placed_elsewhere(op: OpOverload, device: torch.device, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """torch.ones_like(x, device="cpu") and its kin: of x they take no more than its layout, so a twin there serves them."""
+
+    def twin(t: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=device)
+
+    return op(*(twin(a) if isinstance(a, torch.Tensor) else a for a in args), **kwargs)
 
 
 def results_of(template: Template, outs: tuple[Value, ...]) -> Any:
@@ -122,6 +135,9 @@ def inplace(op: OpOverload, kernel: RowKernel) -> Kernel:
     def run(*args: Any, **kwargs: Any) -> Any:
         if len(args) < len(own):
             args = (*args, *own[len(args) :])
+        if name in IDEMPOTENT and 0 in args[0].stride():
+            run(_written_once(args[0]), *args[1:], **kwargs)
+            return args[0]
         template, outs = step(args, kwargs)
         for position, out, value in zip(positions, template.outs, outs, strict=False):
             target = args[position]
@@ -133,6 +149,17 @@ def inplace(op: OpOverload, kernel: RowKernel) -> Kernel:
         return args[positions[0]]
 
     return run
+
+
+# Operators that write one number everywhere, for which torch lets a tensor's elements share memory.
+IDEMPOTENT = frozenset(("aten::fill_", "aten::zero_"))
+
+
+def _written_once(target: torch.Tensor) -> torch.Tensor:
+    """An expanded tensor without its repetitions: dims of stride 0 are of size 1."""
+    pairs = list(zip(target.shape, target.stride(), strict=True))
+    sizes = [min(n, 1) if stride == 0 else n for n, stride in pairs]
+    return target.as_strided(sizes, [stride or 1 for _, stride in pairs], target.storage_offset())
 
 
 def _own_defaults(op: OpOverload, twin: OpOverload) -> tuple[Any, ...]:

@@ -63,6 +63,12 @@ def _dense_first(op: Any) -> Any:
 meta_override("aten::nll_loss2d_forward.default")(_dense_first(torch.ops.aten.nll_loss2d_forward.default))
 
 
+@meta_override("aten::nll_loss_forward.default")
+def nll_loss_forward(self: Tensor, target: Tensor, *args: Any) -> tuple[Tensor, ...]:
+    """torch's meta kernel, but classes may be bytes."""
+    return torch.ops.aten.nll_loss_forward.default(self, target.to(torch.int64), *args)
+
+
 @meta_override("aten::_batch_norm_with_update_functional.default")
 def batch_norm_with_update(input: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, *rest: Any) -> Any:
     """torch's meta kernel, but running statistics keep their dtype."""

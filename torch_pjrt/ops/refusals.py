@@ -58,6 +58,36 @@ def inside_storage(
     _refuse(0 in tuple(size) or last < self.numel(), f"size {list(size)} and strides {list(stride)} are out of bounds")
 
 
+def _same_part(part: torch.Tensor, src: torch.Tensor) -> None:
+    same = part.shape == src.shape
+    _refuse(
+        same,
+        f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, slice size = "
+        f"{list(part.shape)}",
+    )
+
+
+@refuses("min.dim", "max.dim", "median.dim", "nanmedian.dim", "mode.default")
+def of_something(self: torch.Tensor, dim: int = -1, keepdim: bool = False) -> None:
+    if self.dim() and self.shape[dim] == 0:
+        raise IndexError(f"Expected reduction dim {dim} to have non-zero size.")
+
+
+@refuses("kthvalue.default")
+def kthvalue(self: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> None:
+    of_something(self, dim)
+
+
+@refuses("diagonal_scatter.default")
+def diagonal_scatter(self: torch.Tensor, src: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> None:
+    _same_part(self.diagonal(offset, dim1, dim2), src)
+
+
+@refuses("select_scatter.default")
+def select_scatter(self: torch.Tensor, src: torch.Tensor, dim: int, index: int) -> None:
+    _same_part(self.select(dim, index), src)
+
+
 @refuses("convolution.default", "convolution_overrideable.default")
 def convolution(
     input: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, *rest: Any
@@ -137,6 +167,12 @@ def no_bools(self: torch.Tensor, other: Any, alpha: Any = 1) -> None:
         "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use the "
         "`~` or `logical_not()` operator instead.",
     )
+
+
+@refuses("nll_loss_forward.default", "nll_loss2d_forward.default")
+def classes(self: torch.Tensor, target: torch.Tensor, *rest: Any) -> None:
+    taken = (torch.int64, torch.uint8) if self.dim() <= 2 else (torch.int64,)
+    _refuse(target.dtype in taken, f"expected target dtype to be Long or Byte, but got {target.dtype}")
 
 
 @refuses("abs_.default", table=AT_CALL)

@@ -36,6 +36,10 @@ REFUSED: dict[str, Callable[[Make], object]] = {
     "least of nothing": lambda make: make()[:0].min(0),
     "median of nothing": lambda make: make()[:0].median(0),
     "kthvalue of nothing": lambda make: make()[:0].kthvalue(1, 0),
+    "unique slices without elements": lambda make: make()[:0].unique(dim=1),
+    "lengths of other segments": lambda make: torch.segment_reduce(
+        make()[0], "sum", lengths=make(torch.int64)[0, :1]
+    ).cpu(),
     "Cauchy of no width": lambda make: make().cauchy_(0, 0),
     "exponential of a negative rate": lambda make: make().exponential_(-1),
     "geometric of certainty": lambda make: make().geometric_(1.0),

@@ -13,6 +13,7 @@ from torch._ops import OpOverload
 
 from torch_pjrt.dispatch.fused import recorder
 from torch_pjrt.dispatch.kernel_table import KernelTable
+from torch_pjrt.errors import InvalidOperandError
 from torch_pjrt.ops.registry import ROWS, Row
 from torch_pjrt.ops.schema import find_overload, functional_twin, schema_of
 from torch_pjrt.program.program import Template
@@ -76,12 +77,22 @@ def _out_overloads(row: Row) -> list[OpOverload]:
     return [o for o in found if schema_of(o).is_out and functional_twin(o) is op]
 
 
+def _refuse_other_empty_dims(self: torch.Tensor, dim: int) -> None:
+    """Slices without elements: torch does not say whether they are equal."""
+    if 0 in (*self.shape[: dim % self.dim()], *self.shape[dim % self.dim() + 1 :]):
+        raise InvalidOperandError(
+            f"There are 0 sized dimensions in {list(self.shape)}, and they aren't selected, so unique cannot be applied"
+        )
+
+
 def _unique_along(name: str) -> Callable[..., Any]:
     """The unique family along a dim: its rows give the slices along dim 0, which is moved back here."""
 
     def run(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         names = [a.name for a in find_overload(f"aten::{name}.default")._schema.arguments][1:]  # type: ignore[union-attr]
         given = dict(zip(names, args), **kwargs)  # noqa: B905 - trailing defaults are left out
+        if given.get("dim") is not None and self.dim():
+            _refuse_other_empty_dims(self, given["dim"])
         values, *others = dynamic(f"aten::{name}.default")(self, **given)
         dim = given.get("dim")
         return (values if not dim or not self.dim() else values.movedim(0, dim), *others)

@@ -14,7 +14,7 @@ from torch_pjrt.lowerings.indexing import gather_along
 from torch_pjrt.lowerings.reduction import add_up, largest, smallest
 from torch_pjrt.lowerings.scatter import put_slices, scatter_along
 from torch_pjrt.lowerings.search import positions
-from torch_pjrt.ops.registry import row
+from torch_pjrt.ops.registry import Checked, row
 
 _HOW = {"sum": "add", "mean": "add", "prod": "multiply", "max": "amax", "min": "amin"}
 _EMPTY = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}
@@ -51,7 +51,7 @@ class Segments:
         return scatter_along(start, self.ids, x, self.axis, how)
 
 
-@row("segment_reduce")
+@row("segment_reduce", checked=True)
 def segment_reduce(
     data: Array,
     reduce: str,
@@ -61,8 +61,24 @@ def segment_reduce(
     axis: int = 0,
     unsafe: bool = False,
     initial: Any = None,
-) -> Array:
-    """Sum, mean, prod, max or min of each segment along axis."""
+) -> Checked:
+    """Sum, mean, prod, max or min of each segment along axis; bad if lengths do not add up to it, unless unsafe."""
+    bad = (
+        np.zeros((), np.bool_) if unsafe or lengths is None else _unfit(lengths, data.shape[wrap_dim(axis, data.ndim)])
+    )
+    return Checked(_reduced(data, reduce, lengths, offsets, axis, initial), bad)
+
+
+def _unfit(lengths: Array, size: int) -> Array:
+    """Whether a length is negative, or the lengths of a row do not add up to size."""
+    lengths = as_dtype(lengths, np.int64)
+    total = lax.reduce_sum(lengths, (lengths.ndim - 1,))
+    wrong = lax.reduce_or(lax.ne(total, constant(size, total)), tuple(range(total.ndim)))
+    negative = lax.reduce_or(lax.lt(lengths, constant(0, lengths)), tuple(range(lengths.ndim)))
+    return lax.bitwise_or(wrong, negative)
+
+
+def _reduced(data: Array, reduce: str, lengths: Array | None, offsets: Array | None, axis: int, initial: Any) -> Array:
     parts = Segments(data.shape, lengths, offsets, wrap_dim(axis, data.ndim))
     start = lax.full(parts.shape, _EMPTY[reduce], data.dtype)
     if initial is not None:

@@ -16,6 +16,7 @@ FOLDER = pathlib.Path(__file__).resolve().parents[1] / ".conformance"
 os.environ.setdefault("TORCH_PJRT_CACHE_DIR", str(FOLDER / "programs"))
 os.environ.setdefault("TORCH_PJRT_CPU_FALLBACK", "allow")
 os.environ.setdefault("TORCH_PJRT_RECOMPILE_LIMIT", "0")
+os.environ.setdefault("TORCHINDUCTOR_AUTOGRAD_CACHE", "0")
 
 
 def pytest_addoption(parser: Any) -> None:

@@ -25,6 +25,9 @@ class Counters:
     compiles_ahead: int = 0  # of `compiles`: before anybody needed them
     captures_ahead: int = 0  # of `captures`: for sizes that had not come yet
     captures_ahead_used: int = 0  # of those: whose size has come
+    trace_hits: int = 0  # graphs of torch.compile whose traces came from the disk
+    trace_misses: int = 0  # that were traced, and kept
+    trace_bypasses: int = 0  # that are traced in every process
     programs_launched: int = 0
     recorded_ops: int = 0
     flushes: Counter[str] = field(default_factory=Counter)
@@ -47,6 +50,9 @@ class Counters:
             "compiles_ahead": self.compiles_ahead,
             "captures_ahead": self.captures_ahead,
             "captures_ahead_used": self.captures_ahead_used,
+            "trace_hits": self.trace_hits,
+            "trace_misses": self.trace_misses,
+            "trace_bypasses": self.trace_bypasses,
             "programs_launched": self.programs_launched,
             "recorded_ops": self.recorded_ops,
             "flushes": dict(self.flushes),
@@ -61,6 +67,7 @@ class Counters:
         self.compiles = self.cache_hits = self.disk_hits = self.programs_launched = self.recorded_ops = 0
         self.captures = self.captures_dropped = 0
         self.compiles_ahead = self.captures_ahead = self.captures_ahead_used = 0
+        self.trace_hits = self.trace_misses = self.trace_bypasses = 0
         self.compile_seconds = 0.0
         for counter in (self.flushes, self.host_reads, self.fallbacks, self.fallback_lines, self.wide_dtypes):
             counter.clear()

@@ -12,45 +12,66 @@ from typing import Any
 import torch
 
 from torch_pjrt.compile.options import Options, parse
-from torch_pjrt.compile.source_lines import names_of
+from torch_pjrt.compile.present import compiling
 
 
 def pjrt(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
     """Entry point of torch.compile(backend="pjrt"). Raises BadSettingError for a mode or an option that there is not."""
     options = parse(kwargs.get("mode"), kwargs.get("options"))
-    _prepare()
+    prepare()
+    with compiling(graph) as names:
+        from torch_pjrt.compile import traces
+
+        trace = functools.partial(_trace, graph, example_inputs, names=names, options=options)
+        return traces.kept(graph, example_inputs, options, trace)
+
+
+def _trace(
+    graph: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    wrap: Callable[[Callable[..., Any]], Any],
+    done: set[str],
+    *,
+    names: Sequence[str],
+    options: Options,
+) -> Callable[..., Any]:
+    """Run AOTAutograd, with compilers in the form that `wrap` gives them."""
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 
-    compiler = functools.partial(_compile, names=names_of(graph), options=options)
+    def compiler(kind: str) -> Any:
+        return wrap(functools.partial(_compile, kind=kind, names=names, options=options, done=done))
+
     return aot_autograd(  # type: ignore[no-any-return]
-        fw_compiler=functools.partial(compiler, kind="forward"),
-        bw_compiler=functools.partial(compiler, kind="backward"),
-        inference_compiler=functools.partial(compiler, kind="inference"),
+        fw_compiler=compiler("forward"),
+        bw_compiler=compiler("backward"),
+        inference_compiler=compiler("inference"),
         partition_fn=min_cut_rematerialization_partition if options.recompute else default_partition,
         keep_inference_input_mutations=True,
     )(graph, example_inputs)
 
 
 def _compile(
-    graph: torch.fx.GraphModule, example_inputs: Sequence[Any], *, kind: str, names: Sequence[str], options: Options
+    graph: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    kind: str,
+    names: Sequence[str],
+    options: Options,
+    done: set[str],
 ) -> Callable[..., Any]:
     """One graph of AOTAutograd; it is captured when it is first called."""
     from torch_pjrt.compile import foreign
-    from torch_pjrt.compile.graph import CompiledGraph
+    from torch_pjrt.compile.traces import Output
 
     foreign.register(graph)
-    compiled = CompiledGraph(graph, kind, names, options)
-
-    def run(args: list[Any]) -> Any:
-        return compiled(args)
-
-    run._boxed_call = True  # type: ignore[attr-defined]
-    return run
+    output = Output(graph, kind, names, options)
+    done.add(kind)
+    return output
 
 
 @functools.cache
-def _prepare() -> None:
+def prepare() -> None:
     """What compiling needs and eager does not: control flow and checkpoints in captured graphs."""
     from torch_pjrt.compile import control_flow, rng_states
 

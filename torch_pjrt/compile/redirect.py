@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from torch_pjrt.compile.present import present
 from torch_pjrt.errors import IgnoredOptionWarning
 
 _applied = False
@@ -46,6 +47,8 @@ def _remembering(original: Callable[..., None]) -> Callable[..., None]:
         original(self, *args, **kwargs)
         given = dict(zip(("mode", "options"), args)) | kwargs  # noqa: B905 - Inductor's arguments begin with these
         self._pjrt_asked = given.get("mode"), given.get("options")
+        ours = getattr(self, "kwargs", None)  # what _TorchCompileWrapper gives to the backend that was named
+        present.asked = (given.get("mode"), None) if ours is None else (ours.get("mode"), ours.get("options"))
 
     return init
 

@@ -40,6 +40,7 @@ REFUSED: dict[str, Callable[[Make], object]] = {
     "lengths of other segments": lambda make: torch.segment_reduce(
         make()[0], "sum", lengths=make(torch.int64)[0, :1]
     ).cpu(),
+    "product of bools": lambda make: make(torch.bool) @ make(torch.bool),
     "Cauchy of no width": lambda make: make().cauchy_(0, 0),
     "exponential of a negative rate": lambda make: make().exponential_(-1),
     "geometric of certainty": lambda make: make().geometric_(1.0),

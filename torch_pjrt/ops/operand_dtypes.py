@@ -55,6 +55,7 @@ INEXACT = _aten(
 NUMERIC = _aten(
     """
     addcmul addcdiv linalg_cross lerp clamp fmod remainder ceil floor round trunc kthvalue median nanmedian topk gcd
+    mm mv bmm dot vdot addmm addmv addbmm baddbmm linear
     index_reduce convolution convolution_overrideable bitwise_left_shift bitwise_right_shift
     """
 )

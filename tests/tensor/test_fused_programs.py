@@ -6,6 +6,7 @@ every step; here whatever is pending is computed at once, often with the tensors
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from torch_pjrt.ops.registry import load_rows
 
 Pick = Callable[[int], int]
 SIZES = (1, 1, 2, 3, 4, 5, 8)
@@ -194,3 +197,13 @@ def test_parts_of_one_tensor_written_from_each_other(
     change(want)
     change(got)
     torch.testing.assert_close(got.cpu(), want, rtol=0, atol=0)
+
+
+def test_no_row_is_called_like_an_instruction_of_xla() -> None:
+    hyphened = (
+        "bitcast-convert count-leading-zeros dynamic-reshape dynamic-slice dynamic-update-slice exponential-minus-one "
+        "is-finite log-plus-one reduce-precision reduce-window rng-bit-generator round-nearest-even select-and-scatter "
+        "shift-left shift-right-arithmetic shift-right-logical stochastic-convert"
+    )
+    functions = [re.sub(r"[.-]", "_", name) for name in (*{r.title for r in load_rows().values()}, *hyphened.split())]
+    assert len(functions) == len(set(functions)), "XLA's fusion emitters would make one function of two instructions"

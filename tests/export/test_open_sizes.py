@@ -306,3 +306,13 @@ def test_the_smaller_of_two_sizes() -> None:
     assert formulas.of(tuple(min(a, 9) for a in rows)) == 9
     with pytest.raises(NoFormula):  # one sample alone shows no second side
         formulas.of((*rows[:-1], 90))
+
+
+def test_sizes_after_many_strides_are_no_extremes() -> None:
+    h, w = (64, 65, 67, 68, 71, 73, 124, 190), (72, 77, 74, 83, 73, 80, 110, 173)
+    formulas = Formulas([(h, 1001), (w, 601)])
+    sizes, want = [h, w], [1001, 601]
+    for _ in range(5):
+        sizes = [tuple(-(-n // 2) for n in each) for each in sizes]
+        want = [-(-n // 2) for n in want]
+        assert [formulas.of(each) for each in sizes] == want

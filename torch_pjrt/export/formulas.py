@@ -64,7 +64,10 @@ class Formulas:
             found = self._linear(values, list(terms))
             if found is not None:
                 return found
-        return self._multiplied(values) or self._extreme(values) or self._divided(values)
+        found = self._multiplied(values) or self._divided(values) or self._extreme(values)
+        if found is None:
+            raise NoFormula(f"{list(values)}")
+        return found
 
     def _multiplied(self, values: tuple[int, ...]) -> Expression | None:
         """A constant plus a multiple of a product with quotients that are known, as strides after strided windows are."""
@@ -103,7 +106,7 @@ class Formulas:
                 return None
         return start + sum(c * e for c, (_, e) in zip(factors, terms, strict=True))
 
-    def _divided(self, values: tuple[int, ...]) -> Expression:
+    def _divided(self, values: tuple[int, ...]) -> Expression | None:
         """(term + a) // d, times or plus a constant: sizes after strided windows."""
         for floor, quotient in self._floors():
             for times, factor in ((1, 1), *self.single):
@@ -111,7 +114,7 @@ class Formulas:
                 if found is not None:
                     self.quotients.append((np.array(values, object), found))
                     return found
-        raise NoFormula(f"{list(values)}")
+        return None
 
     def _floors(self) -> Iterator[Known]:
         """Quotients that differ between samples; at last those of sizes that are scaled by 3/2 or 3/4."""

@@ -1,4 +1,6 @@
-"""optim_db on the device: parameters and state after five steps, for every set of options and every implementation."""
+"""optim_db on the device: parameters after five steps, for every set of options and every implementation, also of those
+that only accelerators have (capturable, rates in tensors). Under torch.compile the rate changes at each step.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from conformance.nodes import Node
 from conformance.operands import DEVICE
 
 STEPS = 5
+DECAY = 0.75  # of the rate at each step, where it changes
 SHAPES = ((3, 4), (4,), (2, 3, 2), ())
+# Updates in bfloat16, which Dynamo multiplies by a rate in a tensor before it adds them to float32: rounded once more.
+NARROW = ("Muon",)
 FLAGS: dict[str, dict[str, bool]] = {
     "forloop": {"foreach": False},
     "foreach": {"foreach": True},
@@ -31,7 +36,7 @@ def _entries() -> dict[str, Any]:
 def nodes(test: str) -> Iterator[Node]:
     """One node per optimizer and mode."""
     for name in _entries():
-        for mode in ("strict", "fused"):
+        for mode in ("strict", "fused", "compile"):
             yield Node(test, name, "float32", mode)
 
 
@@ -48,7 +53,9 @@ def _towards(params: list[Any], targets: list[Any]) -> Callable[[], Any]:
     return run
 
 
-def _train(info: Any, options: dict[str, Any], device: str, dtype: torch.dtype) -> Callable[[], Any]:
+def _train(
+    info: Any, options: dict[str, Any], device: str, dtype: torch.dtype, *, decay: float = 1.0, compiled: bool = False
+) -> Callable[[], Any]:
     def run() -> Any:
         generator = torch.Generator().manual_seed(3)
         shapes = ((4, 3), (3, 5)) if info.optim_cls.__name__ == "Muon" else SHAPES
@@ -56,6 +63,9 @@ def _train(info: Any, options: dict[str, Any], device: str, dtype: torch.dtype) 
         params = [torch.nn.Parameter(v.to(torch.float32).to(dtype).to(device)) for v in values]
         rest = {k: v.to(device) if isinstance(v, torch.Tensor) and v.dim() else v for k, v in options.items()}
         optimizer = info.optim_cls(params, **rest)
+        if compiled:
+            torch._dynamo.reset()
+            optimizer.step = torch.compile(optimizer.step)
         targets: list[Any] = []  # the same for all steps: curvature is estimated across them
         for _ in range(STEPS):
             for p in params:
@@ -63,35 +73,73 @@ def _train(info: Any, options: dict[str, Any], device: str, dtype: torch.dtype) 
                 p.grad = grad.to(torch.float32).to(dtype).to(device)
             targets = targets or [p.grad for p in params]
             optimizer.step(_towards(params, targets) if info.step_requires_closure else None)
+            _slow_down(optimizer, decay)
         return [p.detach() for p in params]
 
     return run
 
 
-def _check(info: Any) -> Outcome:
+def _slow_down(optimizer: torch.optim.Optimizer, decay: float) -> None:
+    """Multiply the rate, as a scheduler does: in its tensor where it is one."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].mul_(decay)
+        else:
+            group["lr"] *= decay
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    """The same options for the CPU, which has neither capturable steps nor, in all implementations, rates in tensors."""
+
+    def number(x: Any) -> Any:
+        return x.item() if isinstance(x, torch.Tensor) and x.numel() == 1 else x
+
+    rest = {k: v for k, v in options.items() if k != "capturable"}
+    return torch.utils._pytree.tree_map(number, rest)  # type: ignore[no-any-return]
+
+
+def _copied(options: dict[str, Any]) -> dict[str, Any]:
+    """Options with tensors of their own, since a rate in a tensor is written to."""
+    return torch.utils._pytree.tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, options)  # type: ignore[no-any-return]
+
+
+def _options(info: Any) -> Iterator[tuple[str, dict[str, Any], float]]:
+    """What to say, the options, and how the rate changes."""
+    for given in info.optim_inputs_func("cuda"):
+        if given.params is not None and info.supports_param_groups and not isinstance(given.params[0], torch.Tensor):
+            continue
+        for kind in info.supported_impls or ("forloop",):
+            options = {**given.kwargs, **(FLAGS.get(kind, {}) if info.supported_impls else {})}
+            if not (kind == "fused" and options.get("differentiable")):
+                yield f"{given.desc} ({kind})", options, 1.0
+    if not info.step_requires_closure:  # a rate in a tensor is for steps without foreach, or capturable ones
+        for kind in info.supported_impls or ("forloop",):
+            options = FLAGS.get(kind, {}) if info.supported_impls else {}
+            if info.has_capturable_arg:
+                options = options | {"capturable": True}
+            yield f"the rate changes ({kind})", options | {"lr": torch.tensor(0.01)}, DECAY
+
+
+def _check(info: Any, compiled: bool) -> Outcome:
     def jobs() -> Iterator[Job]:
-        for given in info.optim_inputs_func("cpu"):
-            if (
-                given.params is not None
-                and info.supports_param_groups
-                and not isinstance(given.params[0], torch.Tensor)
-            ):
+        for name, options, decay in _options(info):
+            if compiled and info.optim_cls.__name__ in NARROW and isinstance(options.get("lr"), torch.Tensor):
                 continue
-            for kind in info.supported_impls or ("forloop",):
-                options = {**given.kwargs, **(FLAGS.get(kind, {}) if info.supported_impls else {})}
-                if kind == "fused" and options.get("differentiable") or options.get("capturable"):
-                    continue
-                yield Job(
-                    f"{given.desc} ({kind})",
-                    ((), options),
-                    _train(info, options, "cpu", torch.float32),
-                    _train(info, options, DEVICE, torch.float32),
-                    _train(info, options, "cpu", torch.float64),
-                )
+            plain = _plain(options)
+            yield Job(
+                name,
+                ((), options),
+                _train(info, plain, "cpu", torch.float32, decay=decay),
+                lambda o=options, d=decay: _train(
+                    info, _copied(o), DEVICE, torch.float32, decay=d, compiled=compiled
+                )(),
+                _train(info, plain, "cpu", torch.float64, decay=decay),
+            )
 
     return run_jobs(jobs(), Outcome(), batch=8)
 
 
 def test_optimizer(node: Node, record_property: Any) -> None:
     """Five steps with given gradients."""
-    verdict("optimizer", node.op, node.dtype, node.mode, lambda: _check(_entries()[node.op]), record_property)
+    info, compiled = _entries()[node.op], node.mode == "compile"
+    verdict("optimizer", node.op, node.dtype, node.mode, lambda: _check(info, compiled), record_property)

@@ -107,7 +107,9 @@ class Machine:
             return torch.cat([x, self.like(x.shape)], d)
         if way == 11:
             return x.cumsum(d)
-        return self.depthwise(x) if way == 12 and x.dim() in (3, 4) else self.taps(x)
+        if way == 12 and x.dim() in (3, 4):
+            return self.depthwise(x)
+        return self.taps(x) if x.dim() > 1 else x * 2
 
     def write(self) -> None:
         x, way = self.any(), self.pick(9)

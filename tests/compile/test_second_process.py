@@ -102,3 +102,14 @@ def test_processes_that_write_at_once(run) -> None:  # type: ignore[no-untyped-d
         "report(train())"
     )
     assert run(text)["trace_hits"] == 2
+
+
+@pytest.mark.slow
+def test_a_compiled_function_in_a_file(run) -> None:  # type: ignore[no-untyped-def]
+    start = "torch.manual_seed(0); model = Model().to('pjrt').eval(); x = torch.ones(3, 4, device='pjrt')\n"
+    save = "f = torch.compile(model, fullgraph=True, backend='pjrt').forward.aot_compile(((x,), {}))\n"
+    first = run(start + save + "f.save_compiled_function('saved'); report([f(model, x).sum().item()])")
+    load = "f = torch.compiler.load_compiled_function(open('saved', 'rb'))\n"
+    second = run(start + load + "report([f(model, x).sum().item()])", "elsewhere")
+    assert second["values"] == first["values"]
+    assert second["frames"] == second["trace_misses"] == 0 and second["trace_hits"] == 1

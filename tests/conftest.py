@@ -1,4 +1,4 @@
-"""What all tests share: no disk cache, so that counts of compiles and of traces are counts; what XLA made of a program."""
+"""What all tests share: no disk cache, so that counts of compiles are counts; what XLA made of a program."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 os.environ.setdefault("TORCH_PJRT_CACHE_DIR", "off")
-os.environ.setdefault("TORCHINDUCTOR_AUTOGRAD_CACHE", "0")
 
 
 @pytest.fixture

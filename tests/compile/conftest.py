@@ -1,4 +1,4 @@
-"""Every test of torch.compile starts with a Dynamo that knows nothing, and with counters at zero."""
+"""Every test of torch.compile starts with a Dynamo that knows nothing, counters at zero, and no traces from the disk."""
 
 from __future__ import annotations
 
@@ -15,5 +15,6 @@ def clean() -> Iterator[None]:
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     torch.pjrt.reset_stats()
-    yield
+    with torch._functorch.config.patch(enable_autograd_cache=False):  # a variable would hold for tests of them too
+        yield
     torch._dynamo.reset()

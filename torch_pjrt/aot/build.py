@@ -21,7 +21,7 @@ from torch_pjrt.aot.blame import refused_step
 from torch_pjrt.aot.lowering import lower, plan_of
 from torch_pjrt.aot.mesh import Mesh, collectives, parse_mesh
 from torch_pjrt.aot.report import Memory, Report
-from torch_pjrt.dispatch.lines import show, user_code
+from torch_pjrt.dispatch.lines import show, user_file
 from torch_pjrt.errors import BadSettingError, PjrtError
 from torch_pjrt.export.trace import Traced, trace
 from torch_pjrt.pjrt import jax_compat, targets
@@ -230,7 +230,7 @@ def _line_of(error: Exception) -> str | None:
     found = None
     at = error.__traceback__
     while at is not None:
-        if user_code(at.tb_frame.f_code):
+        if user_file(at.tb_frame.f_code.co_filename):
             found = show((at.tb_frame.f_code, at.tb_lasti))
         at = at.tb_next
     return found

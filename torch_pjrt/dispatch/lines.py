@@ -25,16 +25,12 @@ class Unknown(enum.Enum):
 UNKNOWN = Unknown.LINE
 
 
-def _is_inside(code: CodeType) -> bool:
-    return not user_file(code.co_filename)
-
-
 def user_file(name: str) -> bool:
     """Whether a file is the user's: outside torch, JAX and this package."""
-    return not _inside_file(name)
+    return not _is_inside(name)
 
 
-def _inside_file(name: str) -> bool:
+def _is_inside(name: str) -> bool:
     parts = name.replace("\\", "/").split("/")
     if name.startswith("<") and not name.startswith(("<stdin", "<string", "<ipython")):
         return True
@@ -54,16 +50,11 @@ def user_line(depth: int = 2) -> Line:
         code = frame.f_code
         inside = _inside.get(code.co_filename)
         if inside is None:
-            inside = _inside[code.co_filename] = _is_inside(code)
+            inside = _inside[code.co_filename] = _is_inside(code.co_filename)
         if not inside:
             return code, frame.f_lasti
         frame = frame.f_back
     return None
-
-
-def user_code(code: CodeType) -> bool:
-    """Whether code is the user's: outside torch, JAX and this package."""
-    return not _is_inside(code)
 
 
 def show(line: Line) -> str | None:

@@ -62,7 +62,7 @@ def static_power(x: Array, exponent: complex) -> Array:
     if exponent == -0.5:
         return lax.rsqrt(x)
     if exponent in (-2, -1, 0, 1, 2, 3):
-        return constant(1, x) if exponent == 0 else lax.integer_pow(x, int(exponent))
+        return constant(1, x) if exponent == 0 else lax.integer_pow(x, int(exponent.real))
     return lax.pow(x, constant(exponent, x))
 
 

@@ -30,3 +30,9 @@ def test_gradient_through_a_mask() -> None:
         low, high = torch.aminmax(x)
         gradients.append(torch.autograd.grad(low + 2 * high, x)[0].cpu())
     assert torch.equal(*(g.isnan() for g in gradients))
+
+
+def test_bessel_functions_of_the_largest_numbers() -> None:
+    x = torch.tensor([1e20, torch.finfo(torch.float32).max])
+    for function in (torch.special.scaled_modified_bessel_k0, torch.special.scaled_modified_bessel_k1):
+        torch.testing.assert_close(function(x.to("pjrt")).cpu(), function(x))

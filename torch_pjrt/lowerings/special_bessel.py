@@ -157,7 +157,8 @@ def scaled_k(x: Array, order: int) -> Array:
     def body(k: Array, total: Array) -> Array:
         t = lax.mul(step, lax.broadcast(lax.convert_element_type(k, x.dtype), x.shape))
         half = lax.sinh(lax.mul(t, constant(0.5, x)))  # cosh t - 1 = 2 sinh(t / 2)^2
-        decay = lax.exp(lax.mul(lax.mul(constant(-2, x), safe), lax.mul(half, half)))
+        # neither 2 x nor the square of half may leave the range
+        decay = lax.exp(lax.mul(constant(-2, x), lax.mul(lax.mul(safe, half), half)))
         grown = lax.cosh(lax.mul(t, constant(order, x))) if order else one
         return lax.add(total, lax.select(lax.eq(decay, zero), zero, lax.mul(decay, grown)))
 

@@ -17,7 +17,8 @@ import torch
 
 from conformance import operands
 from conformance.accuracy import WIDE, compare
-from conformance.operands import DEVICE, Arguments, arguments_of, on_cpu, on_device, widened
+from conformance.compiled import Compiled
+from conformance.operands import DEVICE, Arguments, arguments_of, is_factory, on_cpu, on_device, widened
 from conformance.outs import OUTS, by_the_rules, filled, narrowed, out_like, unchanged
 from conformance.processing import processing, whoever_won
 from conformance.quirks import EMPTY, EXACT, RANDOM, ROUGH_GRADIENTS, STATISTICS, UNLIKE_STRIDES
@@ -41,11 +42,6 @@ class Outcome:
         """Note one failure."""
         text = f"{type(error).__name__}: {str(error)[:700]}"
         self.failures.append(f"sample {index}: {text}" + (f"\n    {brief(arguments)}" if arguments else ""))
-
-
-def is_factory(arguments: Arguments) -> bool:
-    """Whether no operand says which device is meant."""
-    return not any(isinstance(x, (torch.Tensor, torch.device)) for x in torch.utils._pytree.tree_leaves(arguments))
 
 
 def brief(arguments: Any) -> str:
@@ -104,21 +100,18 @@ def _judge(job: Job, want: Any, got: Any) -> None:
         compare(job.processed(got), job.processed(want), truth, strides=False)
 
 
-def run_jobs(jobs: Iterable[Job], outcome: Outcome, *, batch: int = BATCH) -> Outcome:
-    """Run jobs in batches and note failures."""
+Together = Callable[[list[Job]], list[Any]]
+
+
+def run_jobs(
+    jobs: Iterable[Job], outcome: Outcome, *, batch: int = BATCH, all_at_once: Together | None = None
+) -> Outcome:
+    """Run jobs in batches and note failures. `all_at_once` runs the device's part of a batch, if it can."""
     for group in operands.batches(list(jobs), batch):
-        chip = []
-        for job in group:
-            want, refused = _attempt(job.on_host)
-            if (
-                refused is not None
-                and isinstance(refused, (NotImplementedError, RuntimeError))
-                and "not implemented for" in str(refused)
-            ):
-                outcome.skipped += 1
-                continue
-            got, error = _attempt(job.on_chip)
-            chip.append((job, want, refused, got, error))
+        host = [(job, *_attempt(job.on_host)) for job in group]
+        host = [(job, want, refused) for job, want, refused in host if not _lacks_a_kernel(refused)]
+        outcome.skipped += len(group) - len(host)
+        chip = [(*line, *answer) for line, answer in zip(host, _on_chip(host, all_at_once), strict=True)]
         together = _attempt(torch.pjrt.synchronize)[1]
         for job, want, refused, got, error in chip:
             outcome.samples += 1
@@ -141,6 +134,19 @@ def run_jobs(jobs: Iterable[Job], outcome: Outcome, *, batch: int = BATCH) -> Ou
             if wrong is not None:
                 outcome.fail(job.index, wrong, job.shown)
     return outcome
+
+
+def _lacks_a_kernel(refused: BaseException | None) -> bool:
+    return isinstance(refused, (NotImplementedError, RuntimeError)) and "not implemented for" in str(refused)
+
+
+def _on_chip(host: list[tuple[Job, Any, BaseException | None]], all_at_once: Together | None) -> list[tuple[Any, Any]]:
+    jobs = [job for job, _, refused in host if refused is None]
+    if all_at_once is not None and len(jobs) == len(host) > 1:
+        found, error = _attempt(lambda: all_at_once(jobs))
+        if error is None:
+            return [(result, None) for result in found]
+    return [_attempt(job.on_chip) for job, _, _ in host]
 
 
 def _alone(job: Job) -> Any:
@@ -185,28 +191,30 @@ def _truth(info: Any, given: Arguments) -> Callable[[], Any]:
     return lambda: torch.as_tensor(exact(widened(given)[0][0].numpy()))
 
 
-def forward(
-    info: Any, dtype: torch.dtype, *, limit: int | None = None, wrap: Callable[..., Any] | None = None
-) -> Outcome:
-    """Results of every sample. `wrap` makes the function that runs on the device (torch.compile)."""
+def forward(info: Any, dtype: torch.dtype, *, limit: int | None = None, compiled: Compiled | None = None) -> Outcome:
+    """Results of every sample."""
 
-    outcome = Outcome()
+    outcome, place = Outcome(), operands.keeping(info.full_name, on_device)
+    function = info if compiled is None else compiled.alone
 
     def jobs() -> Iterable[Job]:
         for index, sample in samples_of(info, dtype, False, limit, outcome):
             given = arguments_of(sample)
-            function = info if wrap is None else wrap(info)
             yield _job(
                 info,
                 index,
                 sample,
                 _no_grad(info, on_cpu, given),
-                _no_grad(function, operands.keeping(info.full_name, on_device), given),
+                _no_grad(function, place, given),
                 _truth(info, given),
                 nearby(lambda make, g=given: _no_grad(info, make, g)),
             )
 
-    return run_jobs(jobs(), outcome)
+    def all_at_once(group: list[Job]) -> list[Any]:
+        with torch.no_grad():
+            return compiled.together([place(job.shown) for job in group])
+
+    return run_jobs(jobs(), outcome, all_at_once=all_at_once if compiled else None)
 
 
 def nearby(
@@ -287,23 +295,36 @@ def views(info: Any, dtype: torch.dtype, *, limit: int | None = None) -> Outcome
     return run_jobs(jobs(), outcome)
 
 
-def _gradients(function: Callable[..., Any], sample: Any, make: Callable[[Arguments], Arguments]) -> Callable[[], Any]:
-    given = arguments_of(sample)
+Asked = tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]
 
+
+def _asked(sample: Any, made: Arguments, result: Any) -> Asked:
+    """Which outputs to differentiate by which leaves, and with which seeds."""
+    leaves = operands.differentiable(made)
+    out = sample.output_process_fn_grad(result)
+    outs = [o for o in torch.utils._pytree.tree_leaves(out) if isinstance(o, torch.Tensor) and o.requires_grad]
+    if not outs or not leaves:
+        return [], [], []
+    generator = torch.Generator().manual_seed(7)
+    seeds = []
+    for o in outs:
+        kind = torch.complex128 if o.dtype.is_complex else torch.float64
+        seed = torch.randn(o.shape, generator=generator, dtype=kind).to(_narrow(o.dtype))
+        seeds.append(seed.to(o.dtype).to(o.device))
+    return outs, leaves, seeds
+
+
+def _differentiated(asked: list[Asked]) -> list[list[Any]]:
+    """The gradients of each, from one pass."""
+    outs, leaves, seeds = (list(itertools.chain(*part)) for part in zip(*asked, strict=True))
+    found = iter(torch.autograd.grad(outs, leaves, seeds, allow_unused=True) if outs else ())
+    return [list(itertools.islice(found, len(own))) for _, own, _ in asked]
+
+
+def _gradients(function: Callable[..., Any], sample: Any, make: Callable[[Arguments], Arguments]) -> Callable[[], Any]:
     def run() -> Any:
-        args, kwargs = made = make(given)
-        leaves = operands.differentiable(made)
-        out = sample.output_process_fn_grad(function(*args, **kwargs))
-        outs = [o for o in torch.utils._pytree.tree_leaves(out) if isinstance(o, torch.Tensor) and o.requires_grad]
-        if not outs or not leaves:
-            return []
-        generator = torch.Generator().manual_seed(7)
-        seeds = []
-        for o in outs:
-            kind = torch.complex128 if o.dtype.is_complex else torch.float64
-            seed = torch.randn(o.shape, generator=generator, dtype=kind).to(_narrow(o.dtype))
-            seeds.append(seed.to(o.dtype).to(o.device))
-        return list(torch.autograd.grad(outs, leaves, seeds, allow_unused=True))
+        args, kwargs = made = make(arguments_of(sample))
+        return _differentiated([_asked(sample, made, function(*args, **kwargs))])[0]
 
     return run
 
@@ -313,22 +334,21 @@ def _narrow(dtype: torch.dtype) -> torch.dtype:
     return torch.complex64 if dtype.is_complex else torch.bfloat16
 
 
-def backward(
-    info: Any, dtype: torch.dtype, *, limit: int | None = None, wrap: Callable[..., Any] | None = None
-) -> Outcome:
+def backward(info: Any, dtype: torch.dtype, *, limit: int | None = None, compiled: Compiled | None = None) -> Outcome:
     """Gradients of every sample with fixed seeds."""
 
-    outcome = Outcome()
+    outcome, place = Outcome(), operands.keeping(info.full_name, on_device)
+    function = info if compiled is None else compiled.alone
+    samples = dict(samples_of(info, dtype, True, limit, outcome))
 
     def jobs() -> Iterable[Job]:
-        for index, sample in samples_of(info, dtype, True, limit, outcome):
-            function = info if wrap is None else wrap(info)
+        for index, sample in samples.items():
             host = _gradients(info, sample, on_cpu)
             yield Job(
                 index,
                 arguments_of(sample),
                 host,
-                _gradients(function, sample, operands.keeping(info.full_name, on_device)),
+                _gradients(function, sample, place),
                 _gradients(info, sample, widened),
                 values=_has_values(info.full_name, host),
                 strides=False,
@@ -337,7 +357,12 @@ def backward(
                 nearby=nearby(lambda make, s=sample: _gradients(info, s, make)),
             )
 
-    return run_jobs(jobs(), outcome)
+    def all_at_once(group: list[Job]) -> list[Any]:
+        made = [place(job.shown) for job in group]
+        results = compiled.together(made)
+        return _differentiated([_asked(samples[j.index], m, r) for j, m, r in zip(group, made, results, strict=True)])
+
+    return run_jobs(jobs(), outcome, all_at_once=all_at_once if compiled else None)
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------

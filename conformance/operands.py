@@ -23,6 +23,11 @@ def arguments_of(sample: Any) -> Arguments:
     return (sample.input, *sample.args), dict(sample.kwargs)
 
 
+def is_factory(arguments: Arguments) -> bool:
+    """Whether no operand says which device is meant."""
+    return not any(isinstance(x, (torch.Tensor, torch.device)) for x in tree_leaves(arguments))
+
+
 def _like(source: torch.Tensor, device: str, dtype: torch.dtype) -> torch.Tensor:
     """A copy with the same strides; overlapping and odd ones become contiguous."""
     if source.layout != torch.strided:

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from conformance import checks
+from conformance.compiled import Compiled
 from conformance.judging import verdict
 from conformance.nodes import TESTS, Node, entries, nodes
 
 __all__ = ["nodes"]
-
-
-def _compiled(info: Any) -> Callable[..., Any]:
-    """The operator compiled anew at each call, so that no sample meets the recompile limit and runs eagerly."""
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        torch._dynamo.reset()
-        with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
-            return torch.compile(lambda *a, **k: info.op(*a, **k), backend="pjrt", dynamic=False)(*args, **kwargs)
-
-    return run
 
 
 def _run(node: Node, every_sample: bool, record: Any) -> None:
@@ -30,7 +19,7 @@ def _run(node: Node, every_sample: bool, record: Any) -> None:
     info, dtype = entries()[node.op], getattr(torch, node.dtype)
     options: dict[str, Any] = {"limit": None if every_sample else node.limit}
     if node.mode == "compile":
-        options["wrap"] = _compiled
+        options["compiled"] = Compiled(info)
         breaks = torch._dynamo.utils.counters["graph_break"]
         breaks.clear()
     verdict(node.test, node.op, node.dtype, node.mode, lambda: check(info, dtype, **options), record)

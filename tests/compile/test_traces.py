@@ -5,6 +5,7 @@ Most tests compile twice in one process, with a Dynamo that forgets in between: 
 
 from __future__ import annotations
 
+import math
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -176,6 +177,39 @@ def test_inputs_in_one_storage_are_traced_each_time() -> None:
     torch._dynamo.reset()
     assert torch.compile(add)(whole[:2], whole[0:2]).tolist() == [1.0, 1.0]
     assert counts() == BYPASS
+
+
+def test_operators_that_the_user_vouches_for() -> None:
+    with torch.library._scoped_library("traces_test", "FRAGMENT"):
+
+        @torch.library.custom_op("traces_test::scaled", mutates_args=())
+        def scaled(x: torch.Tensor, by: float) -> torch.Tensor:
+            return x * by
+
+        scaled.register_fake(lambda x, by: torch.empty_like(x))
+        scaled.register_autograd(
+            lambda ctx, grad: (scaled(grad, ctx.by), None),
+            setup_context=lambda ctx, inputs, output: setattr(ctx, "by", inputs[1]),
+        )
+
+        def run(x: torch.Tensor) -> torch.Tensor:
+            return scaled(x, 3.0).sin()
+
+        def work() -> list[float]:
+            x = torch.ones(2, device="pjrt", requires_grad=True)
+            torch.compile(run)(x).sum().backward()
+            return list(x.grad.tolist())  # type: ignore[union-attr]
+
+        expected = [3 * math.cos(3.0)] * 2
+        assert work() == pytest.approx(expected) and counts() == BYPASS
+        marked = {"torch.ops.traces_test.scaled": "1"}
+        torch._dynamo.reset()
+        with torch._inductor.config.patch(unsafe_marked_cacheable_functions=marked):
+            assert twice(work) == (pytest.approx(expected), pytest.approx(expected))
+        torch._dynamo.reset()
+        with torch._inductor.config.patch(unsafe_marked_cacheable_functions=dict.fromkeys(marked, "2")):
+            work()
+            assert counts() == MISS
 
 
 def test_operators_of_others_are_traced_each_time() -> None:

@@ -18,7 +18,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from torch_pjrt._version import __version__
 from torch_pjrt.compile.options import Options
-from torch_pjrt.compile.stored import NAMESPACES
+from torch_pjrt.compile.stored import same_elsewhere, vouched_for
 from torch_pjrt.config import settings, table
 from torch_pjrt.pjrt.client import describe
 
@@ -40,7 +40,8 @@ def _sources() -> str:
 def fingerprint(options: Options) -> str:
     """A text that changes with this package, the device, the settings and what torch.compile was asked for."""
     values = {row.name: getattr(settings, row.name) for row in table() if row.name not in _ELSEWHERE}
-    return repr((__version__, _sources(), torch._C._get_privateuse1_backend_name(), describe(), values, options))
+    name = torch._C._get_privateuse1_backend_name()
+    return repr((__version__, _sources(), name, describe(), values, options, sorted(vouched_for().items())))
 
 
 def state(example_inputs: Sequence[Any]) -> str:
@@ -102,12 +103,7 @@ def _unknown(graph: torch.fx.GraphModule) -> Iterator[str]:
             if not isinstance(value, torch.fx.GraphModule):
                 yield f"it holds the constant {node.target}"
         elif isinstance(node.target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
-            name = (
-                node.target.namespace
-                if isinstance(node.target, torch._ops.OpOverload)
-                else node.target._qualified_op_name.split("::")[0]
-            )
-            if name not in NAMESPACES:
+            if not same_elsewhere(node.target):
                 yield f"what the operator {node.target} does may change between processes"
         given = node.meta.get("example_value")
         if isinstance(given, (torch.Tensor, torch.SymInt)) and free_unbacked_symbols(given):

@@ -1,7 +1,8 @@
 """A graph of AOTAutograd as bytes, and back: what the operators are by name, their arguments, and the facts of the nodes.
 
-Only what another process surely understands alike is written: operators of PyTorch's own namespaces, plain functions of
-named modules, plain values, constant tensors. Anything else raises NotStorable, and the graph is traced anew each time.
+Only what another process surely understands alike is written: operators of PyTorch's own namespaces and those that the user
+vouches for, plain functions of named modules, plain values, constant tensors. Anything else raises NotStorable, and the graph
+is traced anew each time.
 Called by output.py.
 """
 
@@ -21,6 +22,19 @@ from torch_pjrt.compile.facts import Facts, facts_of, settle
 NAMESPACES = frozenset({"aten", "prims"})
 _MODULES = frozenset({"_operator", "math", "builtins", "torch"})
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+
+def vouched_for() -> dict[str, str]:
+    """Functions of which the user says to PyTorch that traces may hold them, each with a text that changes when what it does
+    changes; an operator is "torch.ops.namespace.name" there."""
+    return dict(getattr(torch._inductor.config, "unsafe_marked_cacheable_functions", {}))
+
+
+def same_elsewhere(op: torch._ops.OpOverload | torch._ops.OpOverloadPacket) -> bool:
+    """Whether an operator surely does the same in another process."""
+    name = op._schema.name if isinstance(op, torch._ops.OpOverload) else op._qualified_op_name
+    namespace, _, own = name.partition("::")
+    return namespace in NAMESPACES or f"torch.ops.{namespace}.{own}" in vouched_for()
 
 
 class NotStorable(Exception):
@@ -104,7 +118,7 @@ def _stored(graph: torch.fx.GraphModule, lines: Sequence[str | None]) -> StoredG
 def _name_of(target: Any) -> Name:
     """Where a target is found again. Raises NotStorable unless it is the thing that is found there."""
     if isinstance(target, torch._ops.OpOverload):
-        if target.namespace not in NAMESPACES:
+        if not same_elsewhere(target):
             raise NotStorable(f"the operator {target.name()}, which may mean something else in another process")
         packet = target._schema.name.split("::")[1]
         return _checked(Name("op", (target.namespace, packet, target._overloadname)), target)

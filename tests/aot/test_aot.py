@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import subprocess
 
 import jax
 import pytest
@@ -15,7 +16,7 @@ from torch_pjrt.aot import build
 from torch_pjrt.cli.main import main
 from torch_pjrt.errors import BadSettingError, MissingPluginError
 from torch_pjrt.integrations.hf_config import from_config
-from torch_pjrt.pjrt import targets
+from torch_pjrt.pjrt import jax_compat, targets, trial
 
 
 class Net(torch.nn.Module):
@@ -222,3 +223,60 @@ def test_absent_chips(name: str) -> None:
         pytest.skip(missing)
     report = aot.compile(*make(), target=name)
     assert report.ok and 0 < report.memory.total < report.chip_memory, report
+
+
+# The child of a trial, with a compiler that ends the process over sines and refuses cosines.
+_CHILD = """
+import os, sys
+from torch_pjrt.pjrt import jax_compat, trial
+
+def compiles(module, devices, options):
+    assert options == {"exec_time_optimization_effort": -1.0} and len(devices) == 1
+    if b"stablehlo.sine" in module:
+        os.write(2, b"F1201 04:20:17.695109   18874 rewriter.cc:3271] Check failed: no sines" + bytes([10]))
+        os.abort()
+    raise RuntimeError("no cosines")
+
+jax_compat.compile_absent = compiles
+sys.exit(trial.main(sys.argv[1:]))
+"""
+
+
+def test_a_compiler_that_ends_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, commands = subprocess.run, []
+
+    def child(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        return run([command[0], "-c", _CHILD, *command[3:]], **options)
+
+    monkeypatch.setattr(trial.subprocess, "run", child)
+
+    def turn(x: torch.Tensor) -> torch.Tensor:
+        y = x.cos()
+        return y + x.sin()  # the end
+
+    x = torch.empty(3)
+    assert aot.compile(turn, (x,), effort=-1.0).ok and not commands  # nobody dreads float32 on the CPU
+    report = aot.compile(turn, (x,), effort=-1.0, isolated=True)
+    assert report.verdict == "refused" and "Check failed: no sines" in report.error, report
+    assert "ended its process" in report.error and "sin" in report.error and _line("# the end") in report.where
+    assert [command[2] for command in commands] == [trial.__name__] * 2
+    tried = []
+    monkeypatch.setattr(trial, "_DREADED", {"cpu": frozenset({"float64"})})
+    monkeypatch.setattr(trial, "first_fatal", lambda target, *args, **options: tried.append(target))
+    assert aot.compile(turn, (x.double(),)).ok and tried == ["cpu"]
+
+
+def test_a_trial_compiles() -> None:
+    stage = jax.jit(lambda x: x + 1).lower(jax.ShapeDtypeStruct((3,), "float32"))
+    taken = jax_compat.compile_absent(stage.as_text().encode(), targets.devices_for("cpu"), {})
+    assert taken is not None
+    assert trial.first_fatal("cpu", [stage.as_text().encode(), b"not a program"]) is None
+
+
+def test_a_dtype_over_which_libtpu_ends() -> None:
+    missing = targets.available("tpu-v5e")
+    if missing:
+        pytest.skip(missing)
+    report = aot.compile(lambda x: x * 2, (torch.empty(4, 4, dtype=torch.complex128),), target="tpu-v5e")
+    assert report.ok or report.where is not None and "ended its process" in report.error, report

@@ -5,10 +5,20 @@ Owns the search. Called by aot/build.py after a refusal, so that a report has th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from torch_pjrt.aot.lowering import lower_step
 from torch_pjrt.export.trace import Traced
+
+
+def kinds_of_steps(traced: Traced) -> Iterator[int]:
+    """The number of the first step of each kind."""
+    seen: set[int] = set()
+    for number, (template, _) in enumerate(traced.program.steps):
+        if template.id not in seen:
+            seen.add(template.id)
+            yield number
 
 
 def refused_step(
@@ -25,11 +35,7 @@ def refused_step(
     compiles: whether lowering went well for the whole program, so that the compiler must be asked. platform: lower for that
     one instead of the device's.
     """
-    tried: set[int] = set()
-    for number, (template, _) in enumerate(traced.program.steps):
-        if template.id in tried:
-            continue
-        tried.add(template.id)
+    for number in kinds_of_steps(traced):
         try:
             stage = lower_step(traced, number, device, precision, platform=platform)
             if compiles:

@@ -17,14 +17,14 @@ import torch
 from torch_pjrt._version import __version__
 from torch_pjrt.aot import report as words
 from torch_pjrt.aot import trainium
-from torch_pjrt.aot.blame import refused_step
-from torch_pjrt.aot.lowering import lower, plan_of
+from torch_pjrt.aot.blame import kinds_of_steps, refused_step
+from torch_pjrt.aot.lowering import Lowered, lower, lower_step, plan_of
 from torch_pjrt.aot.mesh import Mesh, collectives, parse_mesh
 from torch_pjrt.aot.report import Memory, Report
 from torch_pjrt.dispatch.lines import show, user_file
-from torch_pjrt.errors import BadSettingError, PjrtError
+from torch_pjrt.errors import BadSettingError, CompileError, PjrtError
 from torch_pjrt.export.trace import Traced, trace
-from torch_pjrt.pjrt import jax_compat, targets
+from torch_pjrt.pjrt import jax_compat, targets, trial
 from torch_pjrt.program.roll import Plan
 from torch_pjrt.tensor.runtime import runtime
 
@@ -46,6 +46,7 @@ def compile(
     mesh: Mesh | str | None = None,
     loops: bool = True,
     effort: float = 0.0,
+    isolated: bool = False,
 ) -> Report:
     """Compile a model for a target and say what came of it. Nothing is run, and weights may be on the meta device.
 
@@ -56,6 +57,8 @@ def compile(
     mesh: several devices, as "data=2,model=2" (aot/mesh.py); the report is about one of them.
     loops: let TPU and GPU compilers see blocks of equal layers as loops, which they compile once (program/roll.py).
     effort: how hard the compiler tries to make the program fast, from -1 (compiles soonest) to 1; 0 is its own choice.
+    isolated: try the compiler in a process of its own first, for a program over which it ends this one. Done unasked where
+    a compiler is known for that.
     Raises MissingPluginError, with the command that installs it, when the target's compiler is not here. What stands in the
     program's own way is in the report; `report.check()` raises it.
     """
@@ -70,6 +73,7 @@ def compile(
         mesh=mesh,
         loops=loops,
         effort=effort,
+        isolated=isolated,
     )[0]
 
 
@@ -85,6 +89,7 @@ def compile_all(
     mesh: Mesh | str | None = None,
     loops: bool = True,
     effort: float = 0.0,
+    isolated: bool = False,
 ) -> list[Report]:
     """As compile, for several targets; the model is recorded once."""
     if mode not in MODES:
@@ -111,7 +116,8 @@ def compile_all(
         report.versions = _versions(row.platform)
         report.chip_memory, report.note = row.memory, row.note
         try:
-            _compile(report, traced, row, chips, plan if row.platform in _LOOPS else None, mesh)
+            apart = isolated or trial.dreaded(row.platform, _dtypes(traced))
+            _compile(report, traced, row, chips, plan if row.platform in _LOOPS else None, mesh, apart)
         except Exception as error:  # noqa: BLE001 - compilers raise their own types
             _refused(report, error, traced)
             if report.where is None and report.verdict == words.REFUSED:
@@ -133,7 +139,13 @@ def _traced(model: Any, args: Any, kwargs: Any, mode: str, loss: Any, optimizer:
 
 
 def _compile(
-    report: Report, traced: Traced, row: targets.Target, chips: list[Any], plan: Plan | None, mesh: Mesh | None
+    report: Report,
+    traced: Traced,
+    row: targets.Target,
+    chips: list[Any],
+    plan: Plan | None,
+    mesh: Mesh | None,
+    apart: bool,
 ) -> None:
     precision = torch.get_float32_matmul_precision()
     is_lint = row.platform == "neuron"
@@ -149,11 +161,15 @@ def _compile(
         return
     begin = time.perf_counter()
     try:
+        if apart:
+            _try_apart(report, traced, row, chips, lowered)
         report.compiled = report.lowered.compile(_options(report))
     except Exception as error:
         if plan is None or _is_of_memory(str(error)):
             raise
-        _compile(report, traced, row, chips, None, mesh)  # a compiler may take straight what it does not take as loops
+        _compile(
+            report, traced, row, chips, None, mesh, apart
+        )  # a compiler may take straight what it does not take as loops
         return
     report.compile_seconds = time.perf_counter() - begin
     stats = report.compiled.memory_analysis()
@@ -173,6 +189,35 @@ def _compile(
     report.cost.compiler_seconds = estimate if estimate is not None and estimate > 0 else None
     fits = report.memory is None or row.memory is None or report.memory.total <= row.memory
     report.verdict = words.COMPILES if fits else words.TOO_LARGE
+
+
+def _dtypes(traced: Traced) -> set[Any]:
+    """Of all values in a program."""
+    program = traced.program
+    return {s.dtype for s in program.in_specs} | {o.spec.dtype for t, _ in program.steps for o in t.outs}
+
+
+def _try_apart(report: Report, traced: Traced, row: targets.Target, chips: list[Any], lowered: Lowered) -> None:
+    """Raise CompileError, with the user's line, if the compiler ends its process over the program."""
+    options = _options(report)
+    found = trial.first_fatal(row.name, [_text(lowered.stage)], count=len(chips), options=options)
+    if found is None:
+        return
+    precision, numbers = torch.get_float32_matmul_precision(), list(kinds_of_steps(traced))
+    alone = [_text(lower_step(traced, n, chips[0], precision)) for n in numbers]
+    blamed = trial.first_fatal(row.name, alone, options=options)
+    step = None if blamed is None else numbers[blamed[0]]
+    raise CompileError(
+        f"the compiler for {row.name} ended its process instead of giving an answer"
+        + ("" if step is None else f": over {traced.program.steps[step][0].row.title}"),
+        where=None if step is None else show(traced.lines[step]) or traced.scope(step),
+        todo="Leave this operation to the host, or take another dtype for it.",
+        detail=found[1],
+    )
+
+
+def _text(stage: Any) -> bytes:
+    return str(stage.as_text()).encode()
 
 
 def _with_line(finding: trainium.Finding, traced: Traced) -> trainium.Finding:

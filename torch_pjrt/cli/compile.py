@@ -42,6 +42,7 @@ def run(
     mesh_rules: str | None,
     loops: bool,
     effort: float,
+    isolated: bool,
 ) -> int:
     """Compile and report. Gives the exit code."""
     if as_list:
@@ -65,7 +66,15 @@ def run(
         made, args, kwargs = _load(model, config, exported, mode, batch, length, dtype)
         with console.status(f"compiling for {', '.join(names)}") if console.is_terminal else contextlib.nullcontext():
             reports = aot.compile_all(
-                made, args, kwargs, targets_=names, mode=mode, mesh=chips, loops=loops, effort=effort
+                made,
+                args,
+                kwargs,
+                targets_=names,
+                mode=mode,
+                mesh=chips,
+                loops=loops,
+                effort=effort,
+                isolated=isolated,
             )
     except BadSettingError as error:
         raise click.UsageError(str(error)) from error

@@ -207,6 +207,11 @@ def _internal_errors(function: Callable[..., int], *args: Any, **kwargs: Any) ->
     show_default=True,
     help="How hard the compiler tries to make the program fast: -1 compiles soonest, 0 is its own choice.",
 )
+@click.option(
+    "--isolated",
+    is_flag=True,
+    help="Try the compiler in a process of its own first: for a program over which it ends this one without a word.",
+)
 @click.option("--batch", default=1, show_default=True, help="With --config: batch size.")
 @click.option("--length", default=128, show_default=True, help="With --config: tokens.")
 @click.option("--dtype", help="With --config: dtype of the weights, as bfloat16.")

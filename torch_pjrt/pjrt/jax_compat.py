@@ -108,6 +108,25 @@ def serialize_absent(compiled: Any) -> bytes:
     return bytes(compiled._executable.xla_executable.serialize())
 
 
+def compile_absent(module: bytes, devices: Sequence[Any], options: dict[str, Any]) -> Any:
+    """Give StableHLO as text to the compiler of devices, which need not be here."""
+    from jax._src import compiler
+    from jax._src.interpreters import mlir
+
+    place = np.array([[device.id for device in devices]])
+    chosen = compiler.get_compile_options(
+        num_replicas=1,
+        num_partitions=len(devices),
+        device_assignment=place,
+        env_options_overrides=options or None,
+    )
+    with mlir.make_ir_context(), mlir.ir.Location.unknown():
+        parsed = mlir.ir.Module.parse(module)
+        return compiler.backend_compile_and_load(
+            devices[0].client, parsed, xc.DeviceList(tuple(devices)), chosen, host_callbacks=[]
+        )
+
+
 def smaller(a: Any, b: Any) -> Any:
     """The smaller of two sizes, of which some may be symbols of jax.export."""
     return core.min_dim(a, b)

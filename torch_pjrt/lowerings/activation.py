@@ -11,19 +11,20 @@ from jax import lax
 
 from torch_pjrt.lowerings.arrays import Array, constant, is_complex, isnan, wrap_dim
 from torch_pjrt.lowerings.complex_functions import logistic
+from torch_pjrt.lowerings.elementwise import at_least, at_most
 from torch_pjrt.ops.registry import Promote, row
 
 
 @row("relu", promote=Promote.DEFAULT)
 def relu(self: Array) -> Array:
-    """max(self, 0)."""
+    """max(self, 0), which XLA joins to the product before it on GPUs; so relu(-0.0) is 0.0, on CPU torch -0.0."""
     return lax.max(self, constant(0, self))
 
 
 @row("hardtanh", promote=Promote.DEFAULT)
 def hardtanh(self: Array, min_val: Array, max_val: Array) -> Array:
     """self within [min_val, max_val]."""
-    return lax.min(lax.max(self, min_val), max_val)
+    return at_most(at_least(self, min_val), max_val)
 
 
 @row("sigmoid", promote=Promote.INT_TO_FLOAT)
@@ -34,12 +35,12 @@ def sigmoid(self: Array) -> Array:
 
 @row("gelu", promote=Promote.DEFAULT)
 def gelu(self: Array, approximate: str) -> Array:
-    """self times the normal distribution function, exact or by tanh."""
+    """self times the normal distribution function, exact or by tanh: (1 + tanh(u)) / 2 = sigmoid(2u) cancels nothing."""
     half, one = constant(0.5, self), constant(1, self)
     if approximate == "tanh":
         cube = lax.mul(lax.mul(self, self), self)
-        inner = lax.mul(constant(math.sqrt(2 / math.pi), self), lax.add(self, lax.mul(constant(0.044715, self), cube)))
-        return lax.mul(lax.mul(half, self), lax.add(one, lax.tanh(inner)))
+        twice = lax.mul(constant(math.sqrt(8 / math.pi), self), lax.add(self, lax.mul(constant(0.044715, self), cube)))
+        return lax.mul(self, lax.logistic(twice))
     return lax.mul(lax.mul(half, self), lax.add(one, lax.erf(lax.mul(self, constant(math.sqrt(0.5), self)))))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from torch_pjrt.lowerings.arrays import Array, broadcast_to, constant
+from torch_pjrt.lowerings.arrays import Array, broadcast_to, constant, isnan
 from torch_pjrt.lowerings.indexing import take_slices
 from torch_pjrt.lowerings.reduction import Out, add_up, norm_over
 from torch_pjrt.lowerings.scatter import put_slices
@@ -44,6 +44,13 @@ def _by_product(x1: Array, x2: Array, shape: tuple[int, ...], precision: Any) ->
     return lax.sqrt(lax.max(square, constant(0, square)))
 
 
+def _apart(away: Array, p: float, dims: tuple[int, ...], size: tuple[int, ...]) -> Array:
+    """The p-norm of differences. Unlike in a vector's norm, with p=0 a NaN is no difference to count but gives NaN."""
+    if p == 0:
+        return add_up(lax.sign(lax.abs(away)), dims, size)
+    return norm_over(away, p, dims, size)
+
+
 @row("_cdist_forward", static=("p",))
 def cdist_forward(x1: Array, x2: Array, p: float, compute_mode: int | None, out: Out, precision: Any = None) -> Array:
     """p-norm distance of every row of x1 to every row of x2."""
@@ -53,7 +60,10 @@ def cdist_forward(x1: Array, x2: Array, p: float, compute_mode: int | None, out:
     many = x1.shape[-2] > MATMUL_ROWS or x2.shape[-2] > MATMUL_ROWS
     if p == 2 and (compute_mode == 1 or (not compute_mode and many)):
         return _by_product(x1, x2, size, precision)
-    return norm_over(_pairs(x1, x2, size), float(p), (len(size),), size)
+    away = _pairs(x1, x2, size)
+    if p == math.inf:  # torch's maximum passes over NaN here, and not in pdist
+        away = lax.select(isnan(away), constant(0, away), away)
+    return _apart(away, float(p), (len(size),), size)
 
 
 def slope(away: Array, distance: Array, p: float) -> Array:
@@ -65,7 +75,8 @@ def slope(away: Array, distance: Array, p: float) -> Array:
         return lax.sign(away)
     nothing = lax.eq(distance, zero)
     if p == math.inf:
-        return lax.select(lax.eq(lax.abs(away), distance), lax.sign(away), zero)
+        gap = lax.abs(lax.sub(lax.abs(away), distance))  # NaN where both are infinite
+        return lax.select(lax.gt(gap, zero), zero, lax.add(lax.sign(away), gap))
     safe = lax.select(nothing, constant(1, away), distance)
     if p == 2:
         return lax.select(nothing, zero, lax.div(away, safe))
@@ -104,7 +115,7 @@ def pdist_forward(self: Array, out: Out, p: float = 2.0) -> Array:
         return lax.full(size, 0, dtype)
     first, second = _triangle(self.shape[0])
     away = lax.sub(take_slices(self, first, 0), take_slices(self, second, 0))
-    return norm_over(away, float(p), (1,), size)
+    return _apart(away, float(p), (1,), size)
 
 
 @row("_pdist_backward", static=("p",))

@@ -125,24 +125,34 @@ def pow_tensor(self: Array, exponent: Array) -> Array:
     return power(self, exponent) if is_complex(self) else lax.pow(self, exponent)
 
 
+def at_least(x: Array, low: Array) -> Array:
+    """max(x, low), and x itself where they are equal: torch's clamp keeps the sign of zero."""
+    return lax.select(lax.ge(x, low), x, lax.max(x, low))
+
+
+def at_most(x: Array, high: Array) -> Array:
+    """min(x, high), and x itself where they are equal."""
+    return lax.select(lax.le(x, high), x, lax.min(x, high))
+
+
 @row("clamp", "clamp.Tensor", promote=Promote.DEFAULT)
 def clamp(self: Array, min: Array | None, max: Array | None) -> Array:
     """self within [min, max]; max wins where they cross, NaN in any of them gives NaN."""
     if min is not None:
-        self = lax.max(self, min)
-    return self if max is None else lax.min(self, max)
+        self = at_least(self, min)
+    return self if max is None else at_most(self, max)
 
 
 @row("clamp_min", "clamp_min.Tensor", promote=Promote.DEFAULT)
 def clamp_min(self: Array, min: Array) -> Array:
     """max(self, min)."""
-    return lax.max(self, min)
+    return at_least(self, min)
 
 
 @row("clamp_max", "clamp_max.Tensor", promote=Promote.DEFAULT)
 def clamp_max(self: Array, max: Array) -> Array:
     """min(self, max)."""
-    return lax.min(self, max)
+    return at_most(self, max)
 
 
 def _skipping_nan(pick: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:

@@ -24,6 +24,7 @@ from torch_pjrt.lowerings.arrays import (
     keep_dims,
     like,
     opmath,
+    signbit,
     wrap_dim,
     wrap_dims,
 )
@@ -120,14 +121,32 @@ def aminmax(self: Array, out: Out, dim: Dims = None, keepdim: bool = False) -> t
     return amin(self, out, dim), amax(self, out, dim)
 
 
-def first_at(x: Array, value: Array, dim: int) -> Array:
-    """The first position along dim that holds value (which has size 1 there), or NaN if value is NaN; int64."""
-    hit = lax.eq(x, broadcast_to(value, x.shape))
+def signed_places(x: Array, dim: int) -> Array:
+    """Positions along dim; of floats twice the position, plus 1 where x has a minus sign (at_place takes them apart)."""
+    if not is_float(x):
+        return iota(x.shape, dim, np.int32 if x.shape[dim] < 2**31 else np.int64)
+    where = iota(x.shape, dim, np.int32 if x.shape[dim] < 2**30 else np.int64)
+    return lax.add(lax.add(where, where), as_dtype(signbit(x), where.dtype))
+
+
+def at_place(value: Array, place: Array) -> tuple[Array, Array]:
+    """An extremum and its position, int64, from one of signed_places: a zero has the sign of the zero that is there."""
+    if not is_float(value):
+        return value, as_dtype(place, np.int64)
+    zero = constant(0, value)
+    minus = lax.eq(lax.bitwise_and(place, constant(1, place)), constant(1, place))
+    value = lax.select(lax.eq(value, zero), lax.select(minus, lax.neg(zero), zero), value)
+    return value, as_dtype(lax.shift_right_logical(place, constant(1, place)), np.int64)
+
+
+def first_at(x: Array, value: Array, dim: int) -> tuple[Array, Array]:
+    """value (an extremum along dim, that dim dropped) and the first position that holds it, or NaN if value is NaN."""
+    hit = lax.eq(x, broadcast_to(keep_dims(value, (dim,), x.shape), x.shape))
     if is_float(x):
         hit = lax.bitwise_or(hit, lax.ne(x, x))
-    small = np.int32 if x.shape[dim] < 2**31 else np.int64
-    where = iota(x.shape, dim, small)
-    return as_dtype(lax.reduce_min(lax.select(hit, where, constant(max(x.shape[dim] - 1, 0), where)), (dim,)), np.int64)
+    where = signed_places(x, dim)
+    last = max(x.shape[dim] - 1, 0) * (2 if is_float(x) else 1)
+    return at_place(value, lax.reduce_min(lax.select(hit, where, constant(last, where)), (dim,)))
 
 
 def _with_position(x: Array, dim: int, pick: Callable[..., Array]) -> tuple[Array, Array]:
@@ -136,7 +155,7 @@ def _with_position(x: Array, dim: int, pick: Callable[..., Array]) -> tuple[Arra
         return x, np.zeros((), np.int64)
     shape = x.shape[:dim] + x.shape[dim + 1 :]
     value = pick(x, (dim,), shape)
-    return value, first_at(x, keep_dims(value, (dim,), x.shape), dim)
+    return first_at(x, value, dim)
 
 
 def _extremum_rows(name: str, pick: Callable[..., Array]) -> None:

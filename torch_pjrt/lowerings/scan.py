@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from torch_pjrt.lowerings.arrays import Array, as_dtype, constant, iota, is_complex, is_float, opmath, wrap_dim
-from torch_pjrt.lowerings.reduction import Out, cast
+from torch_pjrt.lowerings.arrays import Array, as_dtype, constant, is_complex, is_float, opmath, wrap_dim
+from torch_pjrt.lowerings.reduction import Out, at_place, cast, signed_places
 from torch_pjrt.ops.registry import add_row, row
 
 
@@ -42,9 +42,10 @@ def _extremum_rows(name: str, scan: Callable[..., Array]) -> None:
         hit = lax.eq(x, value)
         if is_float(x):
             hit = lax.bitwise_or(hit, lax.ne(x, x))
-        where = iota(x.shape, axis, np.int32 if x.shape[axis] < 2**31 else np.int64)
+        where = signed_places(x, axis)
         last = lax.cummax(lax.select(hit, where, constant(0, where)), axis=axis)
-        return as_dtype(value, self.dtype), as_dtype(last, np.int64)
+        value, last = at_place(value, last)
+        return as_dtype(value, self.dtype), last
 
     add_row(name, cumulative)
 

@@ -28,9 +28,10 @@ def digamma(self: Array) -> Array:
 
 
 def _trigamma(x: Array) -> Array:
-    """zeta(2, x), below 1/2 by reflection: (pi / sin(pi x))^2 - trigamma(1 - x)."""
+    """zeta(2, x), below 1/2 by reflection: (pi / sin(pi x))^2 - trigamma(1 - x); 0 at infinity, where zeta has NaN."""
     low, two = lax.lt(x, constant(0.5, x)), constant(2, x)
     right = zeta(two, lax.select(low, lax.sub(constant(1, x), x), x))
+    right = lax.select(lax.eq(x, constant(np.inf, x)), constant(0, x), right)
     cosecant = lax.div(constant(math.pi, x), lax.sin(lax.mul(x, constant(math.pi, x))))
     return lax.select(low, lax.sub(lax.mul(cosecant, cosecant), right), right)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from torch_pjrt.compile import fake_layouts
 from torch_pjrt.compile.present import present
 from torch_pjrt.errors import IgnoredOptionWarning
 
@@ -28,6 +29,7 @@ def apply() -> None:
     if _applied:
         return
     _applied = True
+    fake_layouts.install()
     _run_kernels_untraced()
     for name in ("_TorchCompileInductorWrapper", "_TorchCompileWrapper"):
         wrapper = getattr(torch, name, None)

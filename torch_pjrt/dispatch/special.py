@@ -282,23 +282,6 @@ def equal(self: torch.Tensor, other: torch.Tensor) -> bool:
     return bool(torch.eq(self, other).all())
 
 
-@kernel("as_strided_scatter")
-def as_strided_scatter(
-    self: torch.Tensor, src: torch.Tensor, size: list[int], stride: list[int], storage_offset: int | None = None
-) -> torch.Tensor:
-    """A copy of self with src at places of its storage: of all of that storage, where self is a part of it."""
-    from torch_pjrt.dispatch.kernels import results_of
-    from torch_pjrt.dispatch.table import row_kernel
-
-    whole = self.untyped_storage().nbytes() // self.element_size()
-    if self.is_contiguous() and whole == self.numel():
-        step = row_kernel("aten::as_strided_scatter.default").step((self, src, size, stride, storage_offset), {})
-        return results_of(*step)[0]  # type: ignore[no-any-return]
-    out = self.as_strided((whole,), (1,), 0).clone().as_strided(self.shape, self.stride(), self.storage_offset())
-    out.as_strided(size, stride, storage_offset).copy_(src)
-    return out
-
-
 def register(library: torch.library.Library) -> None:
     """Register every kernel of this module."""
     for name, fn in KERNELS.items():

@@ -20,6 +20,7 @@ from torch_pjrt.dispatch import (
     internal,
     least_squares,
     mended,
+    parts,
     sparse,
     sparse_make,
     special,
@@ -92,7 +93,7 @@ def fill() -> None:
     library = torch.library.Library("aten", "IMPL")  # noqa: TOR901 - lives as long as the process
     _libraries.append(library)
     own = (*special.KERNELS, *data_dependent.KERNELS, *internal.KERNELS, *attention.KERNELS, *views.VIEW_OPS,
-           *sparse_make.KERNELS)  # fmt: skip
+           *sparse_make.KERNELS, *parts.KERNELS)  # fmt: skip
     taken = {f"aten::{n}" if "." in n else f"aten::{n}.default" for n in own}
     internal.define()
     for row in load_rows().values():
@@ -102,6 +103,7 @@ def fill() -> None:
     internal.register(library)
     attention.register(library)
     mended.register(library)
+    parts.register(library)
     foreach.register(library)
     least_squares.register(library)
     absent_layouts.register(library)

@@ -20,14 +20,6 @@ def asked(mask: Any, *results: Tensor) -> tuple[Tensor, ...]:
     return tuple(r for wanted, r in zip(mask, results, strict=True) if wanted)
 
 
-@meta_override("aten::linear_backward.default")
-def linear_backward(self: Tensor, grad_output: Tensor, weight: Tensor, output_mask: list[bool]) -> tuple[Tensor, ...]:
-    """The asked of (grad_input, grad_weight, grad_bias), dense."""
-    return asked(
-        output_mask, self.new_empty(self.shape), weight.new_empty(weight.shape), weight.new_empty(weight.shape[:-1])
-    )
-
-
 def _batch_norm_eval(op: Any) -> Any:
     """torch's meta kernel with empty saved statistics in evaluation, as CPU gives them."""
 
@@ -95,21 +87,6 @@ def optimizer_step(*args: Any, **kwargs: Any) -> list[Tensor]:
 def amp_unscale(self: Tensor, found_inf: Tensor, inv_scale: Tensor) -> list[Tensor]:
     """The gradient and the flag."""
     return [torch.empty_like(self), torch.empty_like(found_inf)]
-
-
-@meta_override("aten::convolution_overrideable.default")
-def convolution_overrideable(*args: Any, **kwargs: Any) -> Tensor:
-    """As aten::convolution."""
-    return torch.ops.aten.convolution.default(*args, **kwargs)
-
-
-@meta_override("aten::convolution_backward_overrideable.default")
-def convolution_backward_overrideable(
-    grad_output: Tensor, input: Tensor, weight: Tensor, *rest: Any
-) -> tuple[Tensor | None, ...]:
-    """As aten::convolution_backward, which is given the bias's size too."""
-    sizes = [grad_output.shape[1]]
-    return torch.ops.aten.convolution_backward.default(grad_output, input, weight, sizes, *rest)
 
 
 def _index_put(op: Any) -> Any:
@@ -426,25 +403,6 @@ def geqrf(self: Tensor) -> tuple[Tensor, Tensor]:
 def like_first(first: Tensor, *args: Any) -> Tensor:
     """Like the first operand, row-major."""
     return first.new_empty(first.shape)
-
-
-def _laid_out_as_add(op: Any) -> Any:
-    """torch's meta kernel, but for strides: it orders the dims of a broadcast result unlike TensorIterator, as add does."""
-
-    def kernel(self: Tensor, other: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        layout = torch.ops.aten.add.Tensor(self, other)
-        dtype = op(self, other, *args, **kwargs).dtype
-        return torch.empty_strided(layout.shape, layout.stride(), dtype=dtype, device="meta")
-
-    return kernel
-
-
-for _name in (
-    *("logical_and.default", "logical_or.default", "logical_xor.default", "logaddexp.default", "logaddexp2.default"),
-    *("heaviside.default", "copysign.Tensor", "floor_divide.default", "div.Tensor_mode", "lcm.default"),
-):
-    _packet, _overload = _name.split(".")
-    meta_override(f"aten::{_name}")(_laid_out_as_add(getattr(getattr(torch.ops.aten, _packet), _overload)))
 
 
 @meta_override("aten::pow.Scalar")

@@ -58,7 +58,8 @@ def inside_storage(
     _refuse(0 in tuple(size) or last < self.numel(), f"size {list(size)} and strides {list(stride)} are out of bounds")
 
 
-def _same_part(part: torch.Tensor, src: torch.Tensor) -> None:
+def same_part(part: torch.Tensor, src: torch.Tensor) -> None:
+    """Refuse a src of another size than the part that it replaces."""
     same = part.shape == src.shape
     _refuse(
         same,
@@ -80,12 +81,12 @@ def kthvalue(self: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -
 
 @refuses("diagonal_scatter.default")
 def diagonal_scatter(self: torch.Tensor, src: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> None:
-    _same_part(self.diagonal(offset, dim1, dim2), src)
+    same_part(self.diagonal(offset, dim1, dim2), src)
 
 
 @refuses("select_scatter.default")
 def select_scatter(self: torch.Tensor, src: torch.Tensor, dim: int, index: int) -> None:
-    _same_part(self.select(dim, index), src)
+    same_part(self.select(dim, index), src)
 
 
 @refuses("convolution.default", "convolution_overrideable.default")

@@ -146,7 +146,7 @@ def load_rows() -> dict[str, Row]:
 
     for module in pkgutil.walk_packages(lowerings.__path__, lowerings.__name__ + "."):
         importlib.import_module(module.name)
-    for name in ("meta_kernels", "meta_fft"):
+    for name in ("meta_kernels", "meta_convolution", "meta_layouts", "meta_fft"):
         importlib.import_module(f"torch_pjrt.ops.{name}")
     for family in ("variants", "transformer", "padded", "quantized", "varlen"):
         importlib.import_module(f"torch_pjrt.ops.decompose_{family}")

@@ -1,0 +1,77 @@
+"""Fake tensors on our device are laid out as the device lays out real ones: by our meta kernels (ops/metadata.py).
+
+torch's fake tensors ask torch's meta kernels, and for convolutions the libraries of torch's own devices. Where ours say
+otherwise, a graph would hold strides, and views that follow from them, that the program then does not have. Sizes that are
+open are left to torch, but for convolutions, whose rule asks little of them. Installed by redirect.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from torch_pjrt.ops.metadata import OVERRIDES
+
+# Overloads whose meta kernel of ours takes open sizes too.
+_OPEN_SIZES = ("aten::convolution.default", "aten::convolution_backward.default")
+
+
+def install() -> None:
+    """Put our meta kernels before what fake tensors ask. Does nothing on a torch that keeps them otherwise."""
+    from torch._subclasses import fake_impls
+
+    checks = getattr(fake_impls, "op_implementations_checks", None)
+    if checks is not None:
+        checks.insert(0, (_has_ours, _answer))
+
+
+def _name(op: OpOverload) -> str:
+    return f"{op._schema.name}.{op._overloadname}"
+
+
+def _has_ours(op: OpOverload) -> bool:
+    return _name(op) in OVERRIDES
+
+
+def _answer(mode: Any, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
+    """What our meta kernel says, as fake tensors; NotImplemented where torch is to answer."""
+    from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
+
+    tensors = [t for t in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+    ours = torch._C._get_privateuse1_backend_name()
+    devices = {t.fake_device for t in tensors if isinstance(t, FakeTensor) and t.dim()}
+    if {d.type for d in devices} != {ours} or not _is_known(op, tensors):
+        return NotImplemented
+    kernel: Callable[..., Any] = OVERRIDES[_name(op)]
+    try:
+        with in_kernel_invocation_manager(mode):
+            results = kernel(*args, **kwargs)
+    except NotImplementedError:
+        return NotImplemented
+    (device,) = devices
+    return _wrapped(results, lambda t: FakeTensor(mode, t, device), len(op._schema.returns))
+
+
+def _wrapped(results: Any, wrap: Callable[[torch.Tensor], Any], returns: int) -> Any:
+    """Results as fake tensors; what an output_mask leaves out is left to torch, which counts places."""
+    if isinstance(results, torch.Tensor):
+        return wrap(results)
+    if len(results) < returns:
+        return NotImplemented
+    return type(results)(r if r is None else wrap(r) for r in results)
+
+
+def _is_known(op: OpOverload, tensors: list[torch.Tensor]) -> bool:
+    """Whether the sizes are numbers, or such that comparing them becomes a guard."""
+    from torch.fx.experimental.symbolic_shapes import has_guarding_hint
+
+    sizes = [n for t in tensors for n in _places(t) if isinstance(n, torch.SymInt)]
+    return not sizes or (_name(op) in _OPEN_SIZES and all(has_guarding_hint(n) for n in sizes))
+
+
+def _places(tensor: torch.Tensor) -> Iterator[Any]:
+    yield from tensor.shape
+    yield from tensor.stride()

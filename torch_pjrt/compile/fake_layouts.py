@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch.utils._pytree import tree_leaves, tree_map
 
-from torch_pjrt.ops.metadata import OVERRIDES
+from torch_pjrt.ops.metadata import IN_GRAPHS, OVERRIDES
 
 # Overloads whose meta kernel of ours takes open sizes too.
 _OPEN_SIZES = ("aten::convolution.default", "aten::convolution_backward.default")
@@ -33,14 +34,14 @@ def _name(op: OpOverload) -> str:
 
 
 def _has_ours(op: OpOverload) -> bool:
-    return _name(op) in OVERRIDES
+    return _name(op) in IN_GRAPHS
 
 
 def _answer(mode: Any, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
     """What our meta kernel says, as fake tensors; NotImplemented where torch is to answer."""
     from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
 
-    tensors = [t for t in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+    tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
     ours = torch._C._get_privateuse1_backend_name()
     devices = {t.fake_device for t in tensors if isinstance(t, FakeTensor) and t.dim()}
     if {d.type for d in devices} != {ours} or not _is_known(op, tensors):
@@ -52,16 +53,7 @@ def _answer(mode: Any, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
     except NotImplementedError:
         return NotImplemented
     (device,) = devices
-    return _wrapped(results, lambda t: FakeTensor(mode, t, device), len(op._schema.returns))
-
-
-def _wrapped(results: Any, wrap: Callable[[torch.Tensor], Any], returns: int) -> Any:
-    """Results as fake tensors; what an output_mask leaves out is left to torch, which counts places."""
-    if isinstance(results, torch.Tensor):
-        return wrap(results)
-    if len(results) < returns:
-        return NotImplemented
-    return type(results)(r if r is None else wrap(r) for r in results)
+    return tree_map(lambda t: FakeTensor(mode, t, device) if isinstance(t, torch.Tensor) else t, results)
 
 
 def _is_known(op: OpOverload, tensors: list[torch.Tensor]) -> bool:

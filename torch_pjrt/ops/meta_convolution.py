@@ -63,7 +63,7 @@ def _expanded(values: Sequence[int], rank: int) -> tuple[int, ...]:
     return tuple(values) * rank if len(values) == 1 else tuple(values)
 
 
-@meta_override("aten::convolution.default", "aten::convolution_overrideable.default")
+@meta_override("aten::convolution.default", "aten::convolution_overrideable.default", in_graphs=True)
 def convolution(
     input: Tensor,
     weight: Tensor,
@@ -89,7 +89,7 @@ def convolution(
     return out.squeeze(2) if rank == 1 else out
 
 
-@meta_override("aten::convolution_backward.default")
+@meta_override("aten::convolution_backward.default", in_graphs=True)
 def convolution_backward(
     grad_output: Tensor,
     input: Tensor,

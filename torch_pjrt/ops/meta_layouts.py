@@ -40,12 +40,16 @@ def _formatted(op: Callable[..., Any], position: int) -> Callable[..., Any]:
 
 
 for _name in ("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "native_channel_shuffle"):
-    meta_override(f"aten::{_name}.default")(_formatted(_overload(f"{_name}.default"), 0))
-meta_override("aten::native_group_norm_backward.default")(_formatted(aten.native_group_norm_backward.default, 1))
+    meta_override(f"aten::{_name}.default", in_graphs=True)(_formatted(_overload(f"{_name}.default"), 0))
+meta_override("aten::native_group_norm_backward.default", in_graphs=True)(
+    _formatted(aten.native_group_norm_backward.default, 1)
+)
 
 for _name in ("reflection_pad2d", "reflection_pad3d", "replication_pad2d", "replication_pad3d"):
     for _suffix, _position in (("", 0), ("_backward", 1)):
-        meta_override(f"aten::{_name}{_suffix}.default")(_formatted(_overload(f"{_name}{_suffix}.default"), _position))
+        meta_override(f"aten::{_name}{_suffix}.default", in_graphs=True)(
+            _formatted(_overload(f"{_name}{_suffix}.default"), _position)
+        )
 
 
 # -- as a sum of operands ----------------------------------------------------------------------------------------------
@@ -72,20 +76,20 @@ for _name in (
     *("xlogy.Tensor", "special_xlog1py.default"),
     *("logit_backward.default", "hardswish_backward.default", "hardtanh_backward.default"),
 ):
-    meta_override(f"aten::{_name}")(_as_sum(_overload(_name)))
+    meta_override(f"aten::{_name}", in_graphs=True)(_as_sum(_overload(_name)))
 
 for _name in ("mse_loss_backward.default", "smooth_l1_loss_backward.default", "huber_loss_backward.default"):
-    meta_override(f"aten::{_name}")(_as_sum(_overload(_name), 3))
+    meta_override(f"aten::{_name}", in_graphs=True)(_as_sum(_overload(_name), 3))
 
 
-@meta_override("aten::binary_cross_entropy.default")
+@meta_override("aten::binary_cross_entropy.default", in_graphs=True)
 def binary_cross_entropy(self: Tensor, target: Tensor, weight: Any = None, reduction: int = 1) -> Tensor:
     """Unreduced as self lies, whatever lies otherwise."""
     result = aten.binary_cross_entropy.default(self, target, weight, reduction)
     return torch.empty_like(self) if reduction == 0 else result
 
 
-@meta_override("aten::binary_cross_entropy_backward.default")
+@meta_override("aten::binary_cross_entropy_backward.default", in_graphs=True)
 def binary_cross_entropy_backward(grad_output: Tensor, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """As self lies."""
     aten.binary_cross_entropy_backward.default(grad_output, self, *args, **kwargs)  # refuses what cannot be

@@ -20,14 +20,18 @@ Meta = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 
 # Overloads whose meta kernel is missing or wrong: name -> function of the (meta) arguments giving meta tensors.
 OVERRIDES: dict[str, Callable[..., Any]] = {}
+# Those of them that fake tensors on the device follow too (compile/fake_layouts.py): they give what the schema says.
+IN_GRAPHS: set[str] = set()
 
 
-def meta_override(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def meta_override(*names: str, in_graphs: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator: use this function in place of torch's meta kernel for these overloads ("aten::x.default")."""
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
             OVERRIDES[name] = fn
+        if in_graphs:
+            IN_GRAPHS.update(names)
         return fn
 
     return register

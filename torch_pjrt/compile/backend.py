@@ -37,7 +37,9 @@ def _trace(
 ) -> Callable[..., Any]:
     """Run AOTAutograd, with compilers in the form that `wrap` gives them."""
     from torch._dynamo.backends.common import aot_autograd
-    from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
+    from torch._functorch.partitioners import default_partition
+
+    from torch_pjrt.compile.partition import min_cut
 
     def compiler(kind: str) -> Any:
         return wrap(functools.partial(_compile, kind=kind, names=names, options=options, done=done))
@@ -46,7 +48,7 @@ def _trace(
         fw_compiler=compiler("forward"),
         bw_compiler=compiler("backward"),
         inference_compiler=compiler("inference"),
-        partition_fn=min_cut_rematerialization_partition if options.recompute else default_partition,
+        partition_fn=min_cut if options.recompute else default_partition,
         keep_inference_input_mutations=True,
     )(graph, example_inputs)
 

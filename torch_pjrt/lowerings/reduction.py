@@ -28,6 +28,7 @@ from torch_pjrt.lowerings.arrays import (
     wrap_dim,
     wrap_dims,
 )
+from torch_pjrt.lowerings.complex_functions import absolute as length
 from torch_pjrt.ops.registry import add_row, row
 
 Out = tuple[tuple[tuple[int, ...], np.dtype], ...]
@@ -230,8 +231,11 @@ for _name in ("var", "std", "var_mean", "std_mean"):
 
 
 def norm_over(x: Array, p: float, dims: tuple[int, ...], size: Sequence[int]) -> Array:
-    """The p-norm over dims; p may be 0 and +-inf. Real for complex x."""
-    size_of = lax.abs(x)
+    """The p-norm over dims; p may be 0 and +-inf. Real for complex x.
+
+    Its gradient looks for the elements as long as the norm, so lengths are computed as the row of abs computes them.
+    """
+    size_of = length(x) if is_complex(x) else lax.abs(x)
     if p == math.inf:
         return largest(size_of, dims, size)
     if p == -math.inf:

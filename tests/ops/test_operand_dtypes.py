@@ -41,6 +41,32 @@ REFUSED: dict[str, Callable[[Make], object]] = {
         make()[0], "sum", lengths=make(torch.int64)[0, :1]
     ).cpu(),
     "product of bools": lambda make: make(torch.bool) @ make(torch.bool),
+    "absolute value of bools": lambda make: make(torch.bool).abs(),
+    "largest place among bools": lambda make: make(torch.bool).argmax(),
+    "kth of bools": lambda make: make(torch.bool).kthvalue(1),
+    "pool of bools": lambda make: F.max_pool2d(make(torch.bool)[None], 2),
+    "resized integers": lambda make: F.interpolate(make(torch.int64)[None, None], size=3),
+    "resized bytes of a line": lambda make: F.interpolate(make(torch.uint8)[None], size=3, mode="linear"),
+    "reflected bools": lambda make: F.pad(make(torch.bool)[None], (1, 1), mode="reflect"),
+    "windows of integers": lambda make: F.unfold(make(torch.int64)[None, None], 2),
+    "grid of integers": lambda make: F.grid_sample(make(torch.int64)[None, None], make(torch.int64)[None, None]),
+    "deviation of integers": lambda make: make(torch.int64).std(),
+    "histogram of integers": lambda make: torch.histc(make(torch.int64)),
+    "squared error of integers": lambda make: F.mse_loss(make(torch.int64), make(torch.int64)),
+    "likelihood of integers": lambda make: F.nll_loss(make(torch.int64), torch.ones_like(make(torch.int64)[0])),
+    "logits as integers": lambda make: F.binary_cross_entropy_with_logits(make(torch.int64), make()),
+    "softplus of integers": lambda make: F.softplus(make(torch.int64)),
+    "decimals of integers": lambda make: make(torch.int64).round(decimals=1),
+    "coins of integers": lambda make: torch.bernoulli(make(torch.int64)),
+    "error function of complex numbers": lambda make: make(torch.complex64).erf(),
+    "quotient of complex numbers, rounded": lambda make: make(torch.complex64).div(2, rounding_mode="floor"),
+    "greatest complex number in a place": lambda make: make(torch.complex64).scatter_reduce(
+        0, torch.zeros_like(make(torch.int64)), make(torch.complex64), "amax"
+    ),
+    "sums as bools": lambda make: make().cumsum(0, dtype=torch.bool),
+    "batch norm of complex numbers": lambda make: F.batch_norm(
+        make(torch.complex64), make(torch.complex64)[0], make(torch.complex64)[0]
+    ),
     "Cauchy of no width": lambda make: make().cauchy_(0, 0),
     "exponential of a negative rate": lambda make: make().exponential_(-1),
     "geometric of certainty": lambda make: make().geometric_(1.0),
@@ -56,6 +82,12 @@ ACCEPTED: dict[str, Callable[[Make], object]] = {
     "shifts of integers": lambda make: make(torch.uint8) << 1,
     "igamma of int and float": lambda make: torch.igamma(make(), make(torch.float64)),
     "classes as bytes": lambda make: F.nll_loss(make(), make(torch.uint8)[0]),
+    "resized bytes": lambda make: F.interpolate(make(torch.uint8)[None, None], size=3),
+    "windows of bools": lambda make: F.unfold(make(torch.bool)[None, None], 2),
+    "powers of bools": lambda make: make(torch.bool) ** 2,
+    "squared error of floats and integers": lambda make: F.mse_loss(make(), make(torch.int64)),
+    "certain coins of integers": lambda make: make(torch.int64).bernoulli_(1.0),
+    "error function of integers": lambda make: make(torch.int64).erf(),
     "index by bools": lambda make: make()[make(torch.bool)],
 }
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import textwrap
 
 import pytest
 
@@ -82,3 +83,43 @@ def test_other_devices_work_as_before():
         "print(torch.randn(3).sum().shape, 'jax' in sys.modules)"
     )
     assert "False" in out
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("torch_pjrt.ops.registry", "load_rows"),
+        ("torch_pjrt.dispatch.foreach", "register"),
+    ],
+)
+def test_an_interrupt_while_the_device_loads_comes_after_it(module, name):
+    """Ctrl-C in the first operation: raised there, and the device works afterwards."""
+    code = f"""
+        import importlib, os, signal
+        importlib.import_module("jax")
+        import torch_pjrt.tensor.runtime as runtime
+        loader = runtime._loader
+
+        def load():
+            import torch_pjrt.dispatch.install, torch_pjrt.dispatch.table
+            for module in list(sys.modules.values()):  # wherever the function was imported to
+                original = getattr(module, "{name}", None)
+                if getattr(original, "__module__", None) == "{module}" and module.__name__.startswith("torch_pjrt"):
+                    def interrupted(*args, original=original):
+                        os.kill(os.getpid(), signal.SIGINT)
+                        seen.append(1)
+                        return original(*args)
+                    setattr(module, "{name}", interrupted)
+            return loader()
+
+        seen = []
+        runtime.set_loader(load)
+        try:
+            torch.ones(2, device="pjrt")
+        except KeyboardInterrupt:
+            seen.append(2)
+        assert seen == [1, 2], seen
+        assert (torch.ones(2, device="pjrt") + 1).tolist() == [2, 2]
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    """
+    _run("_autoload.autoload()\n" + textwrap.dedent(code))

@@ -18,7 +18,7 @@ from torch_pjrt.config import settings
 from torch_pjrt.counters import counters, forbidden
 from torch_pjrt.dispatch import launch, turns
 from torch_pjrt.dispatch.lines import UNKNOWN, Line, Unknown, show, user_line
-from torch_pjrt.errors import HostReadError, IndexOutOfRangeError, RuntimeFailedError
+from torch_pjrt.errors import HostReadError, IndexOutOfRangeError, InvalidOperandError, RuntimeFailedError
 from torch_pjrt.ops.dtypes import FROM_NUMPY
 from torch_pjrt.ops.registry import ROWS
 from torch_pjrt.pjrt import buffers
@@ -299,11 +299,13 @@ class Recorder:
             if only_ready:
                 self.checks = [c for c in checks if not c[0].is_ready()]
                 checks = [c for c in checks if c[0].is_ready()]
-        for array, lines in checks:
+        for array, lines, says in checks:
             bad = int(buffers.to_host(array))
             if bad >= 0:
-                raise IndexOutOfRangeError(
-                    "an index is out of range for its dimension",
+                words = says[bad]
+                kind = InvalidOperandError if isinstance(words, str) else IndexOutOfRangeError
+                raise kind(
+                    words if isinstance(words, str) else "an index is out of range for its dimension",
                     where=show(lines[bad]),
                     todo='Run under torch.pjrt.eager_mode("debug") to stop at the op itself.',
                 )

@@ -26,7 +26,7 @@ from torch_pjrt.program.cut import groups_of
 from torch_pjrt.program.program import Spec, Template
 from torch_pjrt.program.segment import Segment, build_segments
 
-Check = tuple[Any, list[Line]]
+Check = tuple[Any, list[Line], list[bool | str]]
 
 
 @dataclass(slots=True)
@@ -145,7 +145,8 @@ def run(
             segment = launch.segment
             results = executable.call(words, *[arrays[v] for v in segment.args])
             if executable.checked:
-                checks.append((results[-1], [lines[s] for s in segment.order]))
+                says = [template.row.checked for template, _ in segment.program.steps]
+                checks.append((results[-1], [lines[s] for s in segment.order], says))
             for v, result in zip(segment.results, results):  # noqa: B905 - the check has no slot
                 arrays[v] = result
             for v in segment.released:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from torch_pjrt.lowerings.arrays import Array, as_dtype, constant, like, opmath
+from torch_pjrt.lowerings.arrays import Array, as_dtype, constant, isnan, like, opmath
 from torch_pjrt.lowerings.indexing import outside, take_slices
 from torch_pjrt.lowerings.reduction import Out, add_up, norm_over
 from torch_pjrt.lowerings.scatter import put_slices
@@ -64,6 +64,17 @@ def bags_of(offsets: Array, count: int) -> Array:
     return lax.slice_in_dim(lax.sub(lax.cumsum(starts, axis=0), np.int64(1)), 0, count)
 
 
+def _unfit(offsets: Array, count: int) -> Array:
+    """Whether offsets do not rise from 0 to at most count."""
+    if not offsets.size:
+        return lax.full((), False)
+    starts = as_dtype(offsets, np.int64)
+    before = lax.concatenate((lax.full((1,), 0, np.int64), lax.slice_in_dim(starts, 0, offsets.size - 1)), 0)
+    falls = lax.reduce_or(lax.lt(starts, before), (0,))
+    ends = lax.gt(lax.index_in_dim(starts, offsets.size - 1, 0, False), np.int64(count))
+    return lax.bitwise_or(lax.bitwise_or(falls, ends), lax.ne(lax.index_in_dim(starts, 0, 0, False), np.int64(0)))
+
+
 def _real(indices: Array, padding_idx: int) -> Array:
     """Which indices are not padding."""
     return lax.full(indices.shape, True) if padding_idx < 0 else lax.ne(indices, constant(padding_idx, indices))
@@ -75,21 +86,34 @@ def _across(x: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _bag_max(rows: Array, bag: Array, indices: Array, real: Array, num_bags: int) -> tuple[Array, Array]:
-    """Elementwise maximum of each bag's rows and the table row that it came from; zeros for an empty bag."""
+    """Elementwise maximum of each bag's rows and the table row that it came from; zeros for an empty bag.
+
+    As in torch, a NaN counts only in a bag's first row.
+    """
     count, width = rows.shape
+    last = constant(max(num_bags - 1, 0), bag)
     place = lax.select(real, bag, constant(num_bags, bag))
+    order = lax.iota(np.int64, count)
+    head = put_slices(lax.full((num_bags,), count, np.int64), place, order, 0, "amin")
+    unknown = isnan(rows)
+    heads = lax.bitwise_and(unknown, _across(lax.eq(order, take_slices(head, lax.min(place, last), 0)), rows.shape))
+    rows = lax.select(unknown, constant(-math.inf, rows), rows)  # torch compares from a bag's first row on
+    rows = lax.select(heads, constant(math.nan, rows), rows)
     top = put_slices(lax.full((num_bags, width), -math.inf, rows.dtype), place, rows, 0, "amax")
-    mine = take_slices(top, lax.min(bag, constant(max(num_bags - 1, 0), bag)), 0)
-    hit = lax.bitwise_or(lax.eq(rows, mine), lax.ne(rows, rows))
-    order = lax.broadcasted_iota(np.int64, rows.shape, 0)
-    order = lax.select(hit, order, constant(count, order))
+    mine = take_slices(top, lax.min(bag, last), 0)
+    hit = lax.bitwise_or(lax.bitwise_and(lax.eq(rows, mine), lax.bitwise_not(unknown)), heads)
+    order = lax.select(hit, _across(order, rows.shape), lax.full(rows.shape, count, np.int64))
     first = put_slices(lax.full((num_bags, width), count, np.int64), place, order, 0, "amin")
     empty = lax.eq(first, constant(count, first))
     source = take_slices(indices, lax.min(first, constant(max(count - 1, 0), first)), 0)
     return lax.select(empty, constant(0, top), top), lax.select(empty, constant(0, source), source)
 
 
-@row("_embedding_bag", "_embedding_bag_forward_only", checked=True)
+@row(
+    "_embedding_bag",
+    "_embedding_bag_forward_only",
+    checked="an index of embedding_bag is outside the table, or its offsets do not rise from 0 to the number of indices",
+)
 def embedding_bag(
     weight: Array,
     indices: Array,
@@ -124,7 +148,8 @@ def embedding_bag(
             result = lax.div(result, _across(as_dtype(lax.max(often, constant(1, often)), rows.dtype), result.shape))
     size = lax.pad(often, np.int64(0), [(0, out[2][0][0] - num_bags, 0)])
     saved = [as_dtype(x, d) for x, (_, d) in zip((bag, size, source), out[1:], strict=True)]
-    return Checked((as_dtype(result, dtype), *saved), outside(indices, weight.shape[0]))
+    bad = lax.bitwise_or(outside(indices, weight.shape[0]), _unfit(offsets, count))
+    return Checked((as_dtype(result, dtype), *saved), bad)
 
 
 def _table_gradient(

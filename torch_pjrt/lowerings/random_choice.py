@@ -14,7 +14,11 @@ from torch_pjrt.lowerings.arrays import Array, as_dtype, broadcast_to, constant,
 from torch_pjrt.ops.registry import Checked, row
 
 
-@row("multinomial", random=random_bits.WORDS, checked=True)
+@row(
+    "multinomial",
+    random=random_bits.WORDS,
+    checked="a probability is infinite, NaN or negative, or too few are not zero",
+)
 def multinomial(self: Array, num_samples: int, replacement: bool, rng: Array) -> Checked:
     """num_samples positions per row, drawn in proportion to the row's weights."""
     weights = as_dtype(self, opmath(self.dtype))

@@ -12,7 +12,7 @@ from torch_pjrt.lowerings.arrays import Array, as_dtype, broadcast_to, constant,
 from torch_pjrt.lowerings.indexing import gather_along
 from torch_pjrt.lowerings.reduction import Out, largest, smallest
 from torch_pjrt.lowerings.scatter import put_slices
-from torch_pjrt.ops.registry import Promote, add_row, row
+from torch_pjrt.ops.registry import Checked, Promote, add_row, row
 
 
 def positions(sequence: Array, values: Array, right: bool) -> Array:
@@ -79,8 +79,11 @@ for _name in ("bucketize.Tensor", "bucketize.Scalar"):
 _FEW_BINS = 256  # so many are counted by comparing, where a scatter is slow (TPU) or refused for integers (Trainium)
 
 
-@row("histc", promote=Promote.NONE)
-def histc(self: Array, platform: str, bins: int = 100, min: Any = 0, max: Any = 0) -> Array:
+RANGE = "the range of a histogram is not finite"
+
+
+@row("histc", promote=Promote.NONE, checked=RANGE)
+def histc(self: Array, platform: str, bins: int = 100, min: Any = 0, max: Any = 0) -> Checked:
     """How many elements fall in each of `bins` equal parts of min..max (the data's range when they are equal).
 
     Integers, which CPU torch refuses, go to their part by integer division, as on CUDA.
@@ -91,6 +94,9 @@ def histc(self: Array, platform: str, bins: int = 100, min: Any = 0, max: Any = 
     if x.size:
         same = lax.eq(low, high)
         low, high = lax.select(same, smallest(x, (0,), ()), low), lax.select(same, largest(x, (0,), ()), high)
+    bad = lax.full((), False)
+    if is_float(x):
+        bad = lax.bitwise_not(lax.bitwise_and(lax.is_finite(low), lax.is_finite(high)))
     same, one = lax.eq(low, high), np.ones((), kind)
     low, high = lax.select(same, lax.sub(low, one), low), lax.select(same, lax.add(high, one), high)
     low_all, high_all = broadcast_to(low, x.shape), broadcast_to(high, x.shape)
@@ -106,7 +112,7 @@ def histc(self: Array, platform: str, bins: int = 100, min: Any = 0, max: Any = 
         count = lax.reduce_sum(as_dtype(hit, np.int64), (0,))
     else:
         count = put_slices(lax.full((bins,), 0, np.int64), place, lax.full(x.shape, 1, np.int64), 0, "add")
-    return as_dtype(count, self.dtype)
+    return Checked(as_dtype(count, self.dtype), bad)
 
 
 def isin(found: Array, among: Array, invert: bool, size: tuple[int, ...]) -> Array:

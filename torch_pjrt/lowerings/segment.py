@@ -13,7 +13,7 @@ from torch_pjrt.lowerings.arrays import Array, as_dtype, broadcast_to, constant,
 from torch_pjrt.lowerings.indexing import gather_along
 from torch_pjrt.lowerings.reduction import add_up, largest, smallest
 from torch_pjrt.lowerings.scatter import put_slices, scatter_along
-from torch_pjrt.lowerings.search import positions
+from torch_pjrt.lowerings.search import RANGE, positions
 from torch_pjrt.ops.registry import Checked, row
 
 _HOW = {"sum": "add", "mean": "add", "prod": "multiply", "max": "amax", "min": "amin"}
@@ -51,7 +51,7 @@ class Segments:
         return scatter_along(start, self.ids, x, self.axis, how)
 
 
-@row("segment_reduce", checked=True)
+@row("segment_reduce", checked="the lengths of the segments are negative or do not add up to the size")
 def segment_reduce(
     data: Array,
     reduce: str,
@@ -134,9 +134,9 @@ def even_edges(low: Array, high: Array, bins: int) -> Array:
     return lax.select(lax.lt(at, constant((bins + 1) // 2, at)), up, down)
 
 
-def _edges_of(columns: Array, bins: Sequence[int], limits: Sequence[float] | None) -> list[Array]:
-    """Edges for each column of [n, d]: over the given limits, or the data's range."""
-    out = []
+def _edges_of(columns: Array, bins: Sequence[int], limits: Sequence[float] | None) -> tuple[list[Array], Array]:
+    """Edges for each column of [n, d], over the given limits or the data's range, and whether that is not finite."""
+    out, bad = [], lax.full((), False)
     for d, count in enumerate(bins):
         x = lax.index_in_dim(columns, d, 1, False)
         low: Any
@@ -147,10 +147,11 @@ def _edges_of(columns: Array, bins: Sequence[int], limits: Sequence[float] | Non
             low, high = smallest(x, (0,), ()), largest(x, (0,), ())
         else:
             low, high = np.zeros((), x.dtype), np.ones((), x.dtype)
+        bad = lax.bitwise_or(bad, lax.bitwise_not(lax.bitwise_and(lax.is_finite(low), lax.is_finite(high))))
         same, half = lax.eq(low, high), np.asarray(0.5, x.dtype)
         low, high = lax.select(same, lax.sub(low, half), low), lax.select(same, lax.add(high, half), high)
         out.append(even_edges(low, high, count))
-    return out
+    return out, bad
 
 
 def _binned(columns: Array, edges: Sequence[Array], weight: Array | None, density: bool) -> Array:
@@ -182,17 +183,17 @@ def _columns(x: Array, count: int) -> Array:
     return lax.reshape(x, (x.size // count, count))
 
 
-@row("histogram.bin_ct")
+@row("histogram.bin_ct", checked=RANGE)
 def histogram(
     self: Array,
     bins: int = 100,
     range: Sequence[float] | None = None,
     weight: Array | None = None,
     density: bool = False,
-) -> tuple[Array, Array]:
+) -> Checked:
     """Histogram over equal bins, and their edges."""
-    edges = _edges_of(_columns(self, 1), [bins], range)
-    return _binned(_columns(self, 1), edges, weight, density), edges[0]
+    edges, bad = _edges_of(_columns(self, 1), [bins], range)
+    return Checked((_binned(_columns(self, 1), edges, weight, density), edges[0]), bad)
 
 
 @row("histogram.bins_tensor")
@@ -203,29 +204,30 @@ def histogram_edges(
     return _binned(_columns(self, 1), [bins], weight, density), bins
 
 
-@row("_histogramdd_bin_edges")
+@row("_histogramdd_bin_edges", checked=RANGE)
 def histogramdd_bin_edges(
     self: Array,
     bins: Sequence[int],
     range: Sequence[float] | None = None,
     weight: Array | None = None,
     density: bool = False,
-) -> list[Array]:
+) -> Checked:
     """Equal edges for each dim."""
-    return _edges_of(_columns(self, len(bins)), bins, range)
+    return Checked(*_edges_of(_columns(self, len(bins)), bins, range))
 
 
-@row("_histogramdd_from_bin_cts")
+@row("_histogramdd_from_bin_cts", checked=RANGE)
 def histogramdd_from_counts(
     self: Array,
     bins: Sequence[int],
     range: Sequence[float] | None = None,
     weight: Array | None = None,
     density: bool = False,
-) -> Array:
+) -> Checked:
     """Histogram over several dims with equal bins."""
     columns = _columns(self, len(bins))
-    return _binned(columns, _edges_of(columns, bins, range), weight, density)
+    edges, bad = _edges_of(columns, bins, range)
+    return Checked(_binned(columns, edges, weight, density), bad)
 
 
 @row("_histogramdd_from_bin_tensors")

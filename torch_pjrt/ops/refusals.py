@@ -6,6 +6,7 @@ are in AT_CALL and run at every call of the few overloads that have one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -147,10 +148,50 @@ def multilabel_margin_loss(self: torch.Tensor, target: torch.Tensor, *rest: Any)
     _refuse(same, f"inconsistent target size: {theirs} for input of size: {ours}")
 
 
-@refuses("_histogramdd_from_bin_cts.default", "_histogramdd_bin_edges.default")
-def histogramdd(self: torch.Tensor, bins: Any, **kwargs: Any) -> None:
-    right = len(bins) == self.shape[-1]
+def _bins(bins: int, low: float, high: float) -> None:
+    _refuse(bins > 0, f"bins of a histogram must be > 0, but got {bins}")
+    _refuse(math.isfinite(low) and math.isfinite(high), f"the range [{low}, {high}] of a histogram is not finite")
+    _refuse(low <= high, f"min of a histogram should not exceed max, but got min {low} max {high}")
+
+
+@refuses("histogram.bin_ct", "_histogramdd_from_bin_cts.default", "_histogramdd_bin_edges.default")
+def histogram(self: torch.Tensor, bins: Any, *, range: Sequence[float] | None = None, **kwargs: Any) -> None:
+    counts = [bins] if isinstance(bins, int) else bins
+    right = isinstance(bins, int) or len(bins) == self.shape[-1]
     _refuse(right, "histogramdd: The size of bins must be equal to the innermost dimension of the input.")
+    limits = [0.0, 1.0] * len(counts) if range is None else range
+    _refuse(len(limits) == 2 * len(counts), f"range should have {2 * len(counts)} elements, but got {len(limits)}")
+    for i, count in enumerate(counts):
+        _bins(count, limits[2 * i], limits[2 * i + 1])
+
+
+@refuses("histc.default", "histc.out", table=AT_CALL)
+def histc(self: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0, **kwargs: Any) -> None:
+    low, high = (0.0, 1.0) if min == max else (float(min), float(max))  # equal ones stand for the data's own range
+    _bins(bins, low, high)
+
+
+@refuses("histogram.bins_tensor", "_histogramdd_from_bin_tensors.default")
+def histogram_edges(self: torch.Tensor, bins: Any, **kwargs: Any) -> None:
+    for edges in [bins] if isinstance(bins, torch.Tensor) else bins:
+        _refuse(edges.dim() == 1, f"the edges of a histogram should have one dimension, but have {edges.dim()}")
+        _refuse(edges.numel() > 1, f"a histogram needs at least 2 edges, but got {edges.numel()}")
+
+
+@refuses("_embedding_bag.default", "_embedding_bag_forward_only.default")
+def embedding_bag(
+    weight: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: torch.Tensor | None = None,
+    *rest: Any,
+    **kwargs: Any,
+) -> None:
+    given = weight if per_sample_weights is None else per_sample_weights
+    _refuse(given.dtype == weight.dtype, f"per_sample_weights are {given.dtype}, but the table is {weight.dtype}")
 
 
 @refuses("bucketize.Tensor", "bucketize.Scalar")

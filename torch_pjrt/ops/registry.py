@@ -34,7 +34,7 @@ class Promote(enum.Enum):
 
 
 class Checked(NamedTuple):
-    """What a row returns when it can meet an index outside its range: the result, and a 0-d bool that is True then."""
+    """What a row returns when it can meet numbers that it must refuse: the result, and a 0-d bool that is True then."""
 
     value: Any
     bad: Any
@@ -52,7 +52,8 @@ class Row:
     random     words (32 bits) drawn per element of the first result, 0 if not random; fn then takes rng=uint32[4]
     dynamic    the first result is padded to a bound and fn returns (results, count)
     updates    tensor arguments whose new values are the last results, in this order; absent ones (None) are left out
-    checked    fn may meet an index out of its range and returns Checked(results, bad)
+    checked    fn may meet numbers that it must refuse and returns Checked(results, bad): True for an index out of its range,
+               or the sentence that says what else was wrong
     wants_out  fn takes out=((shape, dtype), ...), the results' shapes and NumPy dtypes as torch says them
     wants_contiguous  fn takes contiguous=, one bool per tensor operand: whether torch sees it row-major
     wants_platform  fn takes platform=, JAX's name of what is compiled for ("cpu", "tpu"; "" for several): to choose between
@@ -70,7 +71,7 @@ class Row:
     random: int = 0
     dynamic: bool = False
     updates: tuple[str, ...] = ()
-    checked: bool = False
+    checked: bool | str = False
     wants_out: bool = False
     wants_platform: bool = False
     wants_precision: bool = False
@@ -103,7 +104,7 @@ def add_row(
     random: int = 0,
     dynamic: bool = False,
     updates: tuple[str, ...] = (),
-    checked: bool = False,
+    checked: bool | str = False,
 ) -> None:
     """Add one row. A second row for the same overload is a mistake and raises."""
     full = qualified(name)

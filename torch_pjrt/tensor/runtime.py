@@ -8,11 +8,14 @@ use, nothing to wait for) check `started()` and never load anything.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -129,9 +132,29 @@ def check_fork() -> None:
         )
 
 
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until the block is done: kernels and JAX that are half loaded cannot be loaded again.
+
+    Only the main thread is ever interrupted, and only its handler can be replaced.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    held: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda *given: held.append(given))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if held:
+            handler(*held[0])
+
+
 def _load() -> Runtime:
     check_fork()
-    with _lock:
+    with _lock, _uninterrupted():
         if _runtime is None:
             if _loader is None:
                 raise PjrtError(

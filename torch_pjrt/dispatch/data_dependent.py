@@ -13,6 +13,7 @@ from torch._ops import OpOverload
 
 from torch_pjrt.dispatch.fused import recorder
 from torch_pjrt.dispatch.kernel_table import KernelTable
+from torch_pjrt.dispatch.overlap import UNSHARED, UNSHARED_IN_PLACE, refuse_repeated, refuse_shared
 from torch_pjrt.errors import InvalidOperandError
 from torch_pjrt.ops.registry import ROWS, Row
 from torch_pjrt.ops.schema import find_overload, functional_twin, schema_of
@@ -50,15 +51,14 @@ def dynamic(name: str) -> Callable[..., Any]:
 
 def dynamic_out(name: str, overload: OpOverload) -> Callable[..., Any]:
     """The out= kernel of a row with dynamic=True: its result, copied to outputs that are given its size."""
-    from torch_pjrt.dispatch.kernels import refuse_shared
-
     schema = schema_of(overload)
     names = [schema.arguments[i].name for i in schema.writes]
 
     def run(*args: Any, **kwargs: Any) -> Any:
         targets = [kwargs.pop(n) for n in names]
         for target in targets:
-            refuse_shared(overload._schema.name, target, (*args, *kwargs.values()))
+            refuse_repeated(overload._schema.name, target)
+            refuse_shared(overload._schema.name, target, (*args, *kwargs.values()), UNSHARED)
         found = dynamic(name)(*args, **kwargs)
         for target, result in zip(targets, found if isinstance(found, tuple) else (found,), strict=True):
             target.resize_(result.shape)
@@ -104,6 +104,9 @@ for _name in ("unique_dim", "unique_dim_consecutive", "unique_consecutive"):
     KERNELS[_name] = _unique_along(_name)
 
 
+INDEX_DTYPES = frozenset((torch.int64, torch.int32, torch.uint8, torch.bool))
+
+
 def _is_mask(index: torch.Tensor | None) -> bool:
     return index is not None and index.dtype in (torch.bool, torch.uint8)
 
@@ -112,6 +115,8 @@ def expand_masks(self: torch.Tensor, indices: list[torch.Tensor | None]) -> list
     """Replace each bool mask by the integer indices of its True elements, as many as it has dims."""
     out: list[torch.Tensor | None] = []
     for index in indices:
+        if index is not None and index.dtype not in INDEX_DTYPES:
+            raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
         if index is None or not _is_mask(index):
             if index is not None and index.device.type == "cpu":
                 index = index.to(self.device)
@@ -181,6 +186,7 @@ def index_put_(
     unsafe: bool = False,
 ) -> torch.Tensor:
     """x[indices] = values."""
+    refuse_shared("aten::index_put_", self, (*indices, values), UNSHARED_IN_PLACE)
     return self.copy_(index_put(self, indices, values, accumulate))
 
 

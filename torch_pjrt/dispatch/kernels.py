@@ -6,7 +6,7 @@ Owns the last steps of every op: record, make result tensors, write back. dispat
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,12 +15,12 @@ from torch._ops import OpOverload
 from torch_pjrt.dispatch.bind import Binder, Operand
 from torch_pjrt.dispatch.fused import recorder
 from torch_pjrt.dispatch.lines import UNKNOWN, Line, Unknown
-from torch_pjrt.errors import DeviceMismatchError, InvalidOperandError, OverlappingWriteError
+from torch_pjrt.dispatch.overlap import UNSHARED, UNSHARED_IN_PLACE, checked_in_place, refuse_repeated, refuse_shared
+from torch_pjrt.errors import DeviceMismatchError, InvalidOperandError
 from torch_pjrt.ops.metadata import infer
 from torch_pjrt.ops.registry import Row
 from torch_pjrt.ops.schema import Kind, schema_of
 from torch_pjrt.program.program import OutSpec, Template
-from torch_pjrt.tensor.layout import has_overlap
 from torch_pjrt.tensor.mutate import aval_of_out, write_value
 from torch_pjrt.tensor.random import state_of, take
 from torch_pjrt.tensor.storage import Value, aval_of_tensor, cell_of, empty, make_tensor
@@ -128,8 +128,9 @@ def undefined() -> torch.Tensor:
 def inplace(op: OpOverload, kernel: RowKernel) -> Kernel:
     """The kernel of an in-place overload: its functional twin, then a write to the arguments that the schema marks."""
     positions = schema_of(op).writes
-    step = kernel.step
+    step, bind, record = kernel.step, kernel.bind, kernel.record
     name = op._schema.name
+    random, checked = kernel.row.random, checked_in_place(op, kernel.op)
     own = _own_defaults(op, kernel.op)
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -138,7 +139,13 @@ def inplace(op: OpOverload, kernel: RowKernel) -> Kernel:
         if name in IDEMPOTENT and 0 in args[0].stride():
             run(_written_once(args[0]), *args[1:], **kwargs)
             return args[0]
-        template, outs = step(args, kwargs)
+        if random:
+            template, outs = step(args, kwargs)
+        else:
+            template, values, numbers = bind(args, kwargs)
+            if checked and len(values) > 1 and (values[0] is values[1] or values[0] is values[-1]):
+                refuse_shared(name, args[0], (*args[1:], *kwargs.values()), UNSHARED_IN_PLACE)
+            outs = record(template, values, numbers)
         for position, out, value in zip(positions, template.outs, outs, strict=False):
             target = args[position]
             if target.shape != out.size:
@@ -216,7 +223,8 @@ def out_variant(op: OpOverload, kernel: RowKernel) -> Kernel:
         if typed:
             kwargs["dtype"] = targets[0].dtype
         for target in targets:
-            refuse_shared(op._schema.name, target, (*args, *kwargs.values()))
+            refuse_repeated(op._schema.name, target)
+            refuse_shared(op._schema.name, target, (*args, *kwargs.values()), UNSHARED)
         template, outs = step(args, kwargs)
         dtypes = tuple(t.dtype for t in targets)
         if (template.id, dtypes) not in accepted:
@@ -257,47 +265,6 @@ def resize(
         meta = metas[position]
         if meta is not None and meta[1] == out.stride:
             target.as_strided_(out.size, out.stride)
-
-
-# Operators whose output may not share memory with an operand even when both are the same elements.
-UNSHARED = frozenset(f"aten::{n}" for n in ("cat", "gather", "index_select", "kthvalue", "masked_select", "take"))
-
-
-def refuse_shared(name: str, target: torch.Tensor, operands: Iterable[Any]) -> None:
-    """Refuse an out= argument that shares memory with an operand, as torch does: in part, or at all for some operators."""
-    if has_overlap(tuple(target.shape), target.stride()):
-        raise OverlappingWriteError(
-            f"unsupported operation: more than one element of the written-to tensor of {name.removeprefix('aten::')} refers "
-            "to a single memory location",
-            todo="Clone the output before the call.",
-        )
-    for operand in operands:
-        if isinstance(operand, (list, tuple)):
-            refuse_shared(name, target, operand)
-        elif isinstance(operand, torch.Tensor):
-            if operand is not target and not _ranges_meet(target, operand):
-                continue
-            same = (target.storage_offset(), target.shape, target.stride()) == (
-                operand.storage_offset(), operand.shape, operand.stride())  # fmt: skip
-            if name in UNSHARED or not same and target.is_contiguous() and operand.is_contiguous():
-                raise OverlappingWriteError(
-                    f"unsupported operation: some elements of the input tensor and the written-to tensor of "
-                    f"{name.removeprefix('aten::')} refer to a single memory location",
-                    todo="Clone the input before the call.",
-                )
-
-
-def _ranges_meet(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors of one storage reach into each other's stretch of it."""
-    if a.device != b.device or 0 in (a.numel(), b.numel()):
-        return False
-    if a.untyped_storage().data_ptr() != b.untyped_storage().data_ptr():
-        return False
-    (low, high), (first, last) = (
-        (t.storage_offset() * t.element_size(), (t.storage_offset() + 1 + sum(
-            (n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))) * t.element_size())
-        for t in (a, b))  # fmt: skip
-    return low < last and first < high
 
 
 # Overloads that take outputs of the result's dtype only, which their meta kernels do not say.

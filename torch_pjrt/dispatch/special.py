@@ -14,6 +14,7 @@ import torch
 from torch_pjrt.dispatch.bits import plain
 from torch_pjrt.dispatch.fused import recorder
 from torch_pjrt.dispatch.kernel_table import KernelTable
+from torch_pjrt.dispatch.overlap import refuse_shared
 from torch_pjrt.errors import InvalidOperandError
 from torch_pjrt.ops.schema import find_overload
 from torch_pjrt.program.program import memory_order
@@ -151,7 +152,7 @@ def _classless(tensor: torch.Tensor) -> torch.Tensor:
 @kernel("copy_", "_copy_from_and_resize")
 def copy_(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     """Copy between any two of host and device, with torch's broadcast and cast."""
-    src = _classless(src)
+    given = src = _classless(src)
     if src.shape != self.shape:
         src = src.expand(self.shape)
     if self.device.type == "cpu":
@@ -169,6 +170,8 @@ def copy_(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> 
         _from_host(self, src)
     elif src.device.type == self.device.type:
         value, aval, starts = aval_of_tensor(plain(src))
+        if value is cell_of(self).value:
+            refuse_shared("aten::copy_", self, (given,), frozenset())
         if value.index == UNFILLED:
             value = recorder().usable(value)
         write_value(recorder(), self, value, aval, starts)

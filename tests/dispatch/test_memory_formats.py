@@ -89,7 +89,8 @@ def test_model_in_channels_last(mode: str) -> None:
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_views_of_results_in_a_compiled_function(dynamic: bool | None) -> None:
     def flat(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, bool]:
-        y = torch.nn.functional.conv2d(x, w)
+        y = torch.nn.functional.pad(torch.nn.functional.conv2d(x, w), (1, 1, 1, 1), mode="reflect")
+        y = torch.nn.functional.pixel_unshuffle(torch.nn.functional.pixel_shuffle(y, 2), 2)
         return y.permute(0, 2, 3, 1).view(-1, w.shape[0]) * 2, y.is_contiguous(memory_format=torch.channels_last)
 
     x = torch.randn(2, 4, 6, 6).contiguous(memory_format=torch.channels_last)

@@ -1,8 +1,8 @@
 """Fake tensors on our device are laid out as the device lays out real ones: by our meta kernels (ops/metadata.py).
 
 torch's fake tensors ask torch's meta kernels, and for convolutions the libraries of torch's own devices. Where ours say
-otherwise, a graph would hold strides, and views that follow from them, that the program then does not have. Sizes that are
-open are left to torch, but for convolutions, whose rule asks little of them. Installed by redirect.py.
+otherwise, a graph would hold strides, and views that follow from them, that the program then does not have. Comparing open
+sizes makes guards; sizes that nobody knows are left to torch. Installed by redirect.py.
 """
 
 from __future__ import annotations
@@ -15,9 +15,6 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map
 
 from torch_pjrt.ops.metadata import IN_GRAPHS, OVERRIDES
-
-# Overloads whose meta kernel of ours takes open sizes too.
-_OPEN_SIZES = ("aten::convolution.default", "aten::convolution_backward.default")
 
 
 def install() -> None:
@@ -44,7 +41,7 @@ def _answer(mode: Any, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
     tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
     ours = torch._C._get_privateuse1_backend_name()
     devices = {t.fake_device for t in tensors if isinstance(t, FakeTensor) and t.dim()}
-    if {d.type for d in devices} != {ours} or not _is_known(op, tensors):
+    if {d.type for d in devices} != {ours} or not _are_known(tensors):
         return NotImplemented
     kernel: Callable[..., Any] = OVERRIDES[_name(op)]
     try:
@@ -56,12 +53,11 @@ def _answer(mode: Any, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
     return tree_map(lambda t: FakeTensor(mode, t, device) if isinstance(t, torch.Tensor) else t, results)
 
 
-def _is_known(op: OpOverload, tensors: list[torch.Tensor]) -> bool:
+def _are_known(tensors: list[torch.Tensor]) -> bool:
     """Whether the sizes are numbers, or such that comparing them becomes a guard."""
     from torch.fx.experimental.symbolic_shapes import has_guarding_hint
 
-    sizes = [n for t in tensors for n in _places(t) if isinstance(n, torch.SymInt)]
-    return not sizes or (_name(op) in _OPEN_SIZES and all(has_guarding_hint(n) for n in sizes))
+    return all(has_guarding_hint(n) for t in tensors for n in _places(t) if isinstance(n, torch.SymInt))
 
 
 def _places(tensor: torch.Tensor) -> Iterator[Any]:

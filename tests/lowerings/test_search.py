@@ -14,7 +14,7 @@ def _counted(values: np.ndarray, platform: str, bins: int, low: float, high: flo
     with jax.enable_x64(True):
         kind = np.float64 if values.dtype.kind == "f" else np.int64
         ends = {"min": kind(low), "max": kind(high)}
-        return np.asarray(jax.jit(lambda x: histc(x, platform=platform, bins=bins, **ends))(values)).tolist()
+        return np.asarray(jax.jit(lambda x: histc(x, platform=platform, bins=bins, **ends).value)(values)).tolist()
 
 
 @pytest.mark.parametrize("platform", ["cpu", "tpu"])

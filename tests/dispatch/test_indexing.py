@@ -30,6 +30,14 @@ REFUSED: dict[str, tuple[Any, Callable[[torch.Tensor, Callable[..., torch.Tensor
         (RuntimeError, NotImplementedError),
         lambda x, t: (x > 0).scatter_reduce(0, t([[0]]), t([[True]]), "mean"),
     ),
+    "a mask of another size": (IndexError, lambda x, t: x.__setitem__(t([True, False]), 1.0)),
+    "a mask of another size in the second dim": (
+        IndexError,
+        lambda x, t: x.__setitem__((slice(None), t([True, False])), t([[1.0]])),
+    ),
+    "put of another size": (IndexError, lambda x, t: x.put(t([0, 1]), t([1.0]))),
+    "index_select of two dims": (IndexError, lambda x, t: x.index_select(0, t([[1]]))),
+    "index_add to a number": (RuntimeError, lambda x, t: x[0, 0].clone().index_add(0, t([0, 0]), t([1.0, 2.0]))),
     "indices of int16": (IndexError, lambda x, t: x[t([0], dtype=torch.int16)]),
     "written indices of int16": (IndexError, lambda x, t: x.__setitem__(t([0], dtype=torch.int16), 1.0)),
 }

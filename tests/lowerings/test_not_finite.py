@@ -87,3 +87,23 @@ def test_distances_of_points_that_are_not_finite(p: float) -> None:
         gradients = torch.autograd.grad(between.sum(), [x, y]) + torch.autograd.grad(within.sum(), [x])
         results.append([t.detach().cpu() for t in (between, within, *gradients)])
     torch.testing.assert_close(results[1], results[0], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "source", [torch.float32, torch.float16, torch.bfloat16, torch.float8_e5m2, torch.float8_e4m3fnuz], ids=str
+)
+def test_float8_e4m3fn_holds_what_is_too_large_at_its_largest_number(source: torch.dtype) -> None:
+    """As torch's casts do; XLA's make NaN of it. Only NaN stays NaN."""
+    x = torch.tensor([1.0, -3.5, 448.0, 449.0, 480.0, 3e4, math.inf, -math.inf, -500.0, math.nan, 2.0**-9]).to(source)
+    want = x.to(torch.float8_e4m3fn).float()
+    assert torch.equal(x.to("pjrt").to(torch.float8_e4m3fn).cpu().float().nan_to_num(999), want.nan_to_num(999))
+
+
+def test_integers_and_copies_to_float8_e4m3fn() -> None:
+    found = []
+    for device in ("cpu", "pjrt"):
+        x = torch.tensor([1, -7, 500, -(10**6)], device=device)
+        target = torch.zeros(4, dtype=torch.float8_e4m3fn, device=device)
+        target.copy_(x * 1.5)
+        found.append(torch.cat([x.to(torch.float8_e4m3fn).float(), target.float()]).tolist())
+    assert found[0] == found[1]

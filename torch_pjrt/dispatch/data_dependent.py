@@ -111,6 +111,14 @@ def _is_mask(index: torch.Tensor | None) -> bool:
     return index is not None and index.dtype in (torch.bool, torch.uint8)
 
 
+def _refuse_mask(self: torch.Tensor, mask: torch.Tensor, at: int) -> None:
+    if mask.shape != self.shape[at : at + mask.dim()]:
+        raise IndexError(
+            f"The shape of the mask {list(mask.shape)} at index {at} does not match the shape of the indexed tensor "
+            f"{list(self.shape)} at index {at}"
+        )
+
+
 def expand_masks(self: torch.Tensor, indices: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
     """Replace each bool mask by the integer indices of its True elements, as many as it has dims."""
     out: list[torch.Tensor | None] = []
@@ -122,12 +130,7 @@ def expand_masks(self: torch.Tensor, indices: list[torch.Tensor | None]) -> list
                 index = index.to(self.device)
             out.append(index)
             continue
-        at = len(out)
-        if index.shape != self.shape[at : at + index.dim()]:
-            raise IndexError(
-                f"The shape of the mask {list(index.shape)} at index {at} does not match the shape of the indexed "
-                f"tensor {list(self.shape)} at index {at}"
-            )
+        _refuse_mask(self, index, len(out))
         if index.device.type == "cpu":
             index = index.to(self.device)
         out.extend(aten.nonzero.default(index).unbind(1))
@@ -169,6 +172,8 @@ def index_put(
         return selected
     given = [i for i in indices if i is not None]
     lone_mask = len(given) == 1 and _is_mask(given[0])
+    if lone_mask:
+        _refuse_mask(self, given[0], next(i for i, index in enumerate(indices) if index is not None))
     if values.device.type == "cpu" and values.numel() == 1:
         values = values.to(self.device)
     places = list(indices) if lone_mask and given[0].device == self.device else expand_masks(self, list(indices))

@@ -18,10 +18,16 @@ def as_dtype(x: Array, dtype: Any) -> Array:
     """x converted to a NumPy dtype (unchanged if it has it).
 
     A bool becomes a float by way of an integer: of a product with a bool that was converted at once XLA makes a selection,
-    in which infinity times False is 0, not NaN, and -1 times False is 0, not -0.
+    in which infinity times False is 0, not NaN, and -1 times False is 0, not -0. What float8_e4m3fn cannot hold becomes its
+    largest number, as in torch; XLA would make NaN of it.
     """
     if x.dtype == dtype:
         return x
+    if np.dtype(dtype).name == "float8_e4m3fn":
+        if x.dtype.kind in "iub" or x.dtype.itemsize == 1:
+            x = lax.convert_element_type(x, np.float32)
+        most = lax.full_like(x, 448)
+        x = lax.clamp(lax.neg(most), x, most)
     if x.dtype == np.bool_ and np.dtype(dtype).kind not in "iub":
         x = lax.convert_element_type(x, np.int32)
     return lax.convert_element_type(x, dtype)

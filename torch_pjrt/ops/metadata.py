@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_pjrt.errors import InvalidOperandError
-from torch_pjrt.ops import refusals_indexing  # noqa: F401 - joins the table
+from torch_pjrt.ops import refusals_indexing, refusals_numbers  # noqa: F401 - they join the tables
 from torch_pjrt.ops.operand_dtypes import check_dtypes
 from torch_pjrt.ops.refusals import CHECKS
 

@@ -121,14 +121,6 @@ def extrema(self: torch.Tensor, *, dim: int | None = None, keepdim: bool = False
     extremum(self, () if dim is None else (dim,))
 
 
-@refuses("index_add.default")
-def index_add(self: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, **kwargs: Any) -> None:
-    ours, theirs = list(self.shape), list(source.shape)
-    at = dim % max(self.dim(), 1)
-    same = len(ours) == len(theirs) and ours[:at] + ours[at + 1 :] == theirs[:at] + theirs[at + 1 :]
-    _refuse(same or self.dim() == 0, f"source shape {theirs} must match self shape {ours} but for dim {dim}")
-
-
 @refuses("multinomial.default")
 def multinomial(self: torch.Tensor, num_samples: int, replacement: bool = False, **kwargs: Any) -> None:
     _refuse(self.is_floating_point(), f"multinomial only supports floating-point dtypes for input, got: {self.dtype}")

@@ -66,14 +66,12 @@ def index_put(self: torch.Tensor, indices: Indices, values: torch.Tensor, *rest:
         )
 
 
-@refuses("index_reduce.default")
-def index_reduce(
-    self: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *rest: Any, **kwargs: Any
-) -> None:
+@refuses("index_add.default", "index_reduce.default")
+def slices(self: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *rest: Any, **kwargs: Any) -> None:
     ours, theirs = list(self.shape), list(source.shape)
     count = theirs[dim] if theirs else 1
     if index.numel() != count:
-        raise InvalidOperandError(f"index_reduce(): {index.numel()} indices for {count} slices of source")
+        raise InvalidOperandError(f"Number of indices ({index.numel()}) should be equal to source.size(dim): ({count})")
     if ours and theirs:
         ours.pop(dim)
         theirs.pop(dim)
@@ -81,6 +79,23 @@ def index_reduce(
         raise InvalidOperandError(
             "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
             f"{list(self.shape)} source.shape = {list(source.shape)}"
+        )
+
+
+@refuses("index_select.default")
+def index_select(self: torch.Tensor, dim: int, index: torch.Tensor) -> None:
+    if index.dim() > 1:
+        raise IndexError("index_select(): Index is supposed to be a vector")
+    if self.dim() == 0 and index.numel() != 1:
+        raise InvalidOperandError("index_select(): a tensor without dims takes one index")
+
+
+@refuses("put.default")
+def put(self: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool = False) -> None:
+    if index.numel() != source.numel():
+        raise IndexError(
+            "put_(): Expected source and index to have the same number of elements, but got source.numel() = "
+            f"{source.numel()}, index.numel() = {index.numel()}"
         )
 
 

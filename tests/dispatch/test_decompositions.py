@@ -209,3 +209,17 @@ def test_scaled_mm_by_blocks_is_refused() -> None:
     one = torch.ones(1, device=DEVICE)
     with pytest.raises(UnsupportedOpError, match="RowWise"):
         F.scaled_mm(a, a.t(), one, kinds.BlockWise1x128, one, kinds.BlockWise1x128)
+
+
+@pytest.mark.parametrize("on", [(1, 0), (0, 1)], ids=["observes", "rounds"])
+def test_the_grid_of_a_moving_average_follows_the_rounding(on: tuple[int, int]) -> None:
+    """torch computes scale and zero point where values are rounded, not where extremes are observed."""
+    found = []
+    for device in ("cpu", "pjrt"):
+        state = [torch.tensor(n, device=device) for n in ([-0.5], [0.7], [1.0])]
+        zero = torch.zeros(1, dtype=torch.int32, device=device)
+        flags = [torch.tensor([n], device=device) for n in on]
+        x = torch.linspace(-1, 1, 7, device=device)
+        out = torch.fused_moving_avg_obs_fake_quant(x, *flags, *state, zero, 0.01, 0, 255, 0)
+        found.append(torch.cat([out, *state, zero]).cpu())
+    assert torch.allclose(*found, atol=1e-6)

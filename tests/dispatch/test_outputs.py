@@ -64,3 +64,40 @@ def test_the_modulus_is_cast_to_wider_outputs_and_refused_in_place() -> None:
     torch.testing.assert_close(out.cpu(), x.abs().double())
     with pytest.raises(RuntimeError, match="In-place abs"):
         x.to("pjrt").abs_()
+
+
+OUTPUTS: dict[str, tuple[torch.dtype, bool, Any]] = {
+    "bitwise_and to floats": (torch.float32, True, lambda x, out: torch.bitwise_and(x.int(), 3, out=out)),
+    "lt to complex": (torch.complex64, True, lambda x, out: torch.lt(x, 1, out=out)),
+    "sum to ints": (torch.int64, True, lambda x, out: torch.sum(x * 1.6, 1, out=out)),
+    "cumsum to ints": (torch.int64, True, lambda x, out: torch.cumsum(x * 1.6, 1, out=out)),
+    "amax to float64": (torch.float64, False, lambda x, out: torch.amax(x, 1, out=out)),
+    "clamp to float64": (torch.float64, False, lambda x, out: torch.clamp(x, 0, 1, out=out)),
+    "take to float64": (
+        torch.float64,
+        False,
+        lambda x, out: torch.take(x, torch.tensor([1], device=x.device), out=out),
+    ),
+    "masked_select to ints": (torch.int64, False, lambda x, out: torch.masked_select(x, x > 1, out=out)),
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_dtypes_of_outputs_are_taken_and_refused_as_on_the_cpu(name: str) -> None:
+    dtype, taken, call = OUTPUTS[name]
+    found = []
+    for device in ("cpu", "pjrt"):
+        x, out = torch.arange(6.0, device=device).reshape(2, 3), torch.empty(0, dtype=dtype, device=device)
+        if taken:
+            found.append(call(x, out).tolist())
+            continue
+        with pytest.raises(RuntimeError):
+            call(x, out)
+    assert not taken or found[0] == found[1]
+
+
+@pytest.mark.parametrize("device", ["cpu", "pjrt"])
+def test_resizing_an_output_with_elements_warns(device: str) -> None:
+    x = torch.ones(3, device=device)
+    with pytest.warns(UserWarning, match="output with one or more elements was resized"):
+        torch.add(x, x, out=torch.empty(2, device=device))

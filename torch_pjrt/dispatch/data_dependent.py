@@ -61,6 +61,8 @@ def dynamic_out(name: str, overload: OpOverload) -> Callable[..., Any]:
             refuse_shared(overload._schema.name, target, (*args, *kwargs.values()), UNSHARED)
         found = dynamic(name)(*args, **kwargs)
         for target, result in zip(targets, found if isinstance(found, tuple) else (found,), strict=True):
+            if target.dtype is not result.dtype:
+                raise InvalidOperandError(f"{name}: Expected out tensor to have {result.dtype} but got {target.dtype}")
             target.resize_(result.shape)
             target.copy_(result)
         return targets[0] if len(targets) == 1 else tuple(targets)

@@ -6,6 +6,7 @@ Owns the last steps of every op: record, make result tensors, write back. dispat
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -217,10 +218,11 @@ def out_variant(op: OpOverload, kernel: RowKernel) -> Kernel:
     typed = any(a.name == "dtype" for a in schema_of(kernel.op).arguments) and all(
         a.name != "dtype" for a in schema.arguments
     )
+    chosen = op.name() in COMPUTED_IN_OUTPUT
 
     def run(*args: Any, **kwargs: Any) -> Any:
         targets = [kwargs.pop(n) for n in names]
-        if typed:
+        if typed or chosen and kwargs.get("dtype") is None:
             kwargs["dtype"] = targets[0].dtype
         for target in targets:
             refuse_repeated(op._schema.name, target)
@@ -240,6 +242,12 @@ def out_variant(op: OpOverload, kernel: RowKernel) -> Kernel:
     return run
 
 
+RESIZED = (
+    "An output with one or more elements was resized since it had shape {}, which does not match the required output shape "
+    "{}. This behavior is deprecated; reuse an out tensor t by resizing it to zero elements with t.resize_(0)."
+)
+
+
 def resize(
     op: OpOverload,
     targets: dict[str, torch.Tensor],
@@ -251,6 +259,8 @@ def resize(
     odd = []
     for position, (target, out) in enumerate(zip(targets.values(), outs, strict=True)):
         if target.shape != out.size:
+            if target.numel():
+                warnings.warn(RESIZED.format(list(target.shape), list(out.size)), UserWarning, stacklevel=4)
             target.resize_(out.size)
             if target.stride() != out.stride:
                 odd.append((position, target, out))
@@ -267,8 +277,14 @@ def resize(
             target.as_strided_(out.size, out.stride)
 
 
+# Overloads that compute in the dtype of their output, where no other is given.
+COMPUTED_IN_OUTPUT = frozenset(("aten::sum.IntList_out", "aten::prod.int_out", "aten::cumsum.out", "aten::cumprod.out"))
+
 # Overloads that take outputs of the result's dtype only, which their meta kernels do not say.
-SAME_DTYPE = frozenset(("aten::complex.out", "aten::polar.out", "aten::aminmax.out"))
+SAME_DTYPE = frozenset(
+    f"aten::{n}.out"
+    for n in ("complex", "polar", "aminmax", "amax", "amin", "clamp", "index_select", "take", "_int_mm")
+)
 
 # Overloads that cast to any inexact output, which their meta kernels refuse.
 CASTING = frozenset(("aten::abs.out",))

@@ -5,8 +5,6 @@ Real quantized tensors are refused (unsupported.py); fake quantization with give
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from torch_pjrt.ops.decompose import decomposition
@@ -134,7 +132,7 @@ def fused_moving_average(
     per_row_fake_quant: bool = False,
     symmetric_quant: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Observe extremes, choose the grid, round to it: the state is written where the observer is on."""
+    """Observe extremes, choose the grid, round to it: the observer writes the extremes, the rounding the grid."""
     rows = self.movedim(ch_axis, 0).flatten(1) if per_row_fake_quant else self.reshape(1, -1)
     count = rows.shape[0]
     for state, wanted in ((running_min, count), (running_max, count), (scale, count), (zero_point, count)):
@@ -146,8 +144,9 @@ def fused_moving_average(
     _observed(running_min, low.reshape(running_min.shape), averaging_const, on)
     _observed(running_max, high.reshape(running_max.shape), averaging_const, on)
     new_scale, new_zero = _parameters(running_min, running_max, quant_min, quant_max, symmetric_quant)
-    scale.copy_(torch.where(on, new_scale.reshape(scale.shape).to(scale.dtype), scale))
-    zero_point.copy_(torch.where(on, new_zero.reshape(zero_point.shape).to(zero_point.dtype), zero_point))
+    use = fake_quant_on.reshape(()) != 0
+    scale.copy_(torch.where(use, new_scale.reshape(scale.shape).to(scale.dtype), scale))
+    zero_point.copy_(torch.where(use, new_zero.reshape(zero_point.shape).to(zero_point.dtype), zero_point))
     if not per_row_fake_quant:
         return aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default(  # type: ignore[no-any-return]
             self, scale, zero_point.to(torch.int32), fake_quant_on, quant_min, quant_max
@@ -155,5 +154,4 @@ def fused_moving_average(
     out, mask = aten.fake_quantize_per_channel_affine_cachemask.default(
         self, scale, zero_point.to(torch.int32), ch_axis, quant_min, quant_max
     )
-    use: Any = fake_quant_on.reshape(()) != 0
     return torch.where(use, out, self), mask | ~use

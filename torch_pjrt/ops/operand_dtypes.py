@@ -171,7 +171,8 @@ def check_dtypes(op: OpOverload, args: tuple[Any, ...], kwargs: Named) -> None:
         _check_one_dtype(name, named, ONE_DTYPE[operator])
     if operator in NORMS:
         _check_parameters(name, named)
-    dtypes = [v.dtype for k, v in named.items() if isinstance(v, torch.Tensor) and k not in INDICES]
+    skipped = {*INDICES, *(a.name for a in op._schema.arguments if a.is_out)}
+    dtypes = [v.dtype for k, v in named.items() if isinstance(v, torch.Tensor) and k not in skipped]
     numbers = {type(v) for v in named.values() if isinstance(v, (bool, int, float, complex))}
     names = {operator, f"{operator}.{op._overloadname}"}
     said = " and ".join(dict.fromkeys(map(str, dtypes)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -31,3 +32,27 @@ def test_gelu_by_tanh_at_its_ends() -> None:
         found = F.gelu(given, approximate="tanh")
         results.append(str([found.tolist(), torch.autograd.grad(found.sum(), given)[0].tolist()]))
     assert results[1] == results[0]
+
+
+@pytest.mark.parametrize(("dtype", "digits"), [(torch.float32, 2e-5), (torch.float64, 2e-9)])
+def test_incomplete_gamma_of_large_numbers(dtype: torch.dtype, digits: float) -> None:
+    """Near the diagonal, where a series takes ever more terms. CPU torch is itself 7e-10 off in float64."""
+    a = torch.tensor([12.0, 99.0, 200.0, 1e3, 1e4, 1e6], dtype=dtype)[:, None]
+    x = a * torch.tensor([0.5, 0.9, 0.999, 1.0, 1.001, 1.2, 2.0], dtype=dtype)
+    for function in (torch.igamma, torch.igammac):
+        truth = function(a.double(), x.double())
+        found = function(a.to("pjrt"), x.to("pjrt")).cpu().double()
+        limit = digits * truth + 4 * (function(a, x).double() - truth).abs() + 1e-30
+        inner = truth > 1e-6  # further out CPU torch is not exact enough to judge by
+        assert ((found - truth).abs() <= limit)[inner].all(), ((found - truth).abs() / truth)[inner].max()
+    wide = torch.tensor([1e8, 0.999e8], dtype=torch.float64, device="pjrt")
+    deep = torch.igamma(wide[0], wide[1])
+    assert abs(deep.item() / 7.36993106689699e-24 - 1) < 1e-5  # to 40 digits; CPU torch has 6.41e-24
+
+
+def test_incomplete_gamma_at_its_limits() -> None:
+    """A NaN beside an operand that alone decides is not seen, as on the CPU."""
+    numbers = torch.tensor([0.0, 1.0, 20.0, 1e20, math.inf, math.nan, -1.0])
+    a, x = torch.meshgrid(numbers, numbers, indexing="ij")
+    for function in (torch.igamma, torch.igammac):
+        torch.testing.assert_close(function(a.to("pjrt"), x.to("pjrt")).cpu(), function(a, x), equal_nan=True)

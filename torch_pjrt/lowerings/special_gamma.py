@@ -1,15 +1,14 @@
-"""The gamma function's family: its logarithm and derivatives, incomplete gammas, the Hurwitz zeta function."""
+"""The gamma function's family: its logarithm and derivatives, and the Hurwitz zeta function."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from jax import lax
 
 from torch_pjrt.lowerings.arrays import Array, constant, isnan, signbit
-from torch_pjrt.ops.registry import Promote, add_row, row
+from torch_pjrt.ops.registry import Promote, row
 
 
 @row("lgamma", promote=Promote.INT_TO_FLOAT)
@@ -54,31 +53,6 @@ def mvlgamma(self: Array, p: int) -> Array:
     for i in range(p):
         total = lax.add(total, lax.lgamma(lax.sub(self, constant(i / 2, self))))
     return total
-
-
-def _incomplete(lower: bool) -> Callable[[Array, Array], Array]:
-    at_zero, at_end = (0.0, 1.0) if lower else (1.0, 0.0)
-
-    def incomplete(self: Array, other: Array) -> Array:
-        zero, endless = constant(0, self), constant(np.inf, self)
-        plain = lax.igamma(self, other) if lower else lax.igammac(self, other)
-        plain = lax.select(lax.eq(other, zero), constant(at_zero, self), plain)
-        plain = lax.select(lax.eq(other, endless), constant(at_end, self), plain)
-        plain = lax.select(lax.eq(self, endless), constant(at_zero, self), plain)
-        plain = lax.select(lax.eq(self, zero), constant(at_end, self), plain)
-        both = lax.bitwise_or(
-            lax.bitwise_and(lax.eq(self, zero), lax.eq(other, zero)),
-            lax.bitwise_and(lax.eq(self, endless), lax.eq(other, endless)),
-        )
-        outside = lax.bitwise_or(lax.lt(self, zero), lax.lt(other, zero))
-        unknown = lax.bitwise_or(lax.bitwise_or(isnan(self), isnan(other)), lax.bitwise_or(both, outside))
-        return lax.select(unknown, constant(np.nan, self), plain)
-
-    return incomplete
-
-
-add_row("igamma", _incomplete(True), promote=Promote.INT_TO_FLOAT)
-add_row("igammac", _incomplete(False), promote=Promote.INT_TO_FLOAT)
 
 
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330)

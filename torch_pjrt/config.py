@@ -170,6 +170,12 @@ class Settings:
         help="For how many sizes of its inputs a graph of torch.compile keeps its executables; the longest unused go "
         "first.",
     )
+    keep_memory = Setting(
+        name="keep_memory",
+        default=True,
+        help="On the CPU, whether memory that is freed stays with the process for its next use (where the C library is "
+        "glibc). `torch.accelerator.empty_cache()` gives it back. Has effect before the first tensor.",
+    )
     dump = Setting(
         name="dump",
         default="",

@@ -13,6 +13,7 @@ import jax
 
 from torch_pjrt.config import settings
 from torch_pjrt.errors import MissingPluginError
+from torch_pjrt.pjrt import host_memory
 
 # Our names for platforms, and the names under which JAX plugins register.
 ALIASES = {"rocm": ("rocm", "gpu"), "cuda": ("cuda", "gpu"), "tpu": ("tpu",), "cpu": ("cpu",), "neuron": ("neuron",)}
@@ -37,6 +38,8 @@ def chip() -> Chip:
     wanted = settings.platform
     device = _find(wanted) if wanted else jax.local_devices()[0]
     client = device.client
+    if device.platform == "cpu":
+        host_memory.keep_freed()
     return Chip(device, device.platform, device.device_kind, client.platform_version)
 
 

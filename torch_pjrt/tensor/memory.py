@@ -1,8 +1,8 @@
 """Memory figures of the device, in the forms that torch.cuda and torch.accelerator made usual.
 
-Allocated is what live tensors hold; PJRT's clients keep no pool that can be handed back, so reserved equals allocated
-unless the client's allocator says otherwise. Nothing here loads the runtime except the questions that need the chip
-(its total).
+Allocated is what live tensors hold; PJRT's clients tell of no pool that can be handed back, so reserved equals allocated
+unless the client's allocator says otherwise (on the CPU, what is free is the C library's: pjrt/host_memory.py). Nothing
+here loads the runtime except the questions that need the chip (its total).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from torch_pjrt.pjrt import host_memory
 from torch_pjrt.tensor import runtime
 from torch_pjrt.tensor.streams import check_device
 
@@ -64,9 +65,10 @@ def mem_get_info(device: Device = None) -> tuple[int, int]:
 
 
 def empty_cache() -> None:
-    """Start pending work, so that what only it holds is released when it is done."""
+    """Start pending work, so that what only it holds is released when it is done, and give the host its free memory."""
     if _usable():
         runtime.runtime().flush("empty_cache")
+        host_memory.give_back()
 
 
 def nested_stats() -> dict[str, dict[str, dict[str, int]]]:

@@ -77,6 +77,15 @@ def computed_first(x: Array, platform: str = "cpu") -> Array:
     return lax.optimization_barrier(x) if platform in ("cpu", "") else x
 
 
+def computed_once(x: Array) -> Array:
+    """x as one buffer for all that read it: for what is compared with an element of itself.
+
+    Else XLA computes a cheap x again in each loop that takes it. Whether `a * b + c` is rounded once or twice differs between
+    its loops and its reductions, and then no element equals the largest.
+    """
+    return lax.optimization_barrier(x) if x.dtype.kind not in "biu" else x
+
+
 def opmath(dtype: np.dtype) -> np.dtype:
     """The dtype to accumulate in: float32 for floats narrower than that, else the dtype."""
     narrow = dtype == np.float16 or dtype.name.startswith(("bfloat16", "float8"))

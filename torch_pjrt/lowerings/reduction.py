@@ -17,6 +17,7 @@ from torch_pjrt.lowerings.arrays import (
     Array,
     as_dtype,
     broadcast_to,
+    computed_once,
     constant,
     iota,
     is_complex,
@@ -107,13 +108,13 @@ def prod(self: Array, out: Out, dim: Dims = None, keepdim: bool = False, dtype: 
 @row("amax", "max")
 def amax(self: Array, out: Out, dim: Dims = None, keepdim: bool = False) -> Array:
     """Maximum over dims."""
-    return largest(self, wrap_dims(dim, self.ndim), out[0][0])
+    return largest(computed_once(self), wrap_dims(dim, self.ndim), out[0][0])
 
 
 @row("amin", "min")
 def amin(self: Array, out: Out, dim: Dims = None, keepdim: bool = False) -> Array:
     """Minimum over dims."""
-    return smallest(self, wrap_dims(dim, self.ndim), out[0][0])
+    return smallest(computed_once(self), wrap_dims(dim, self.ndim), out[0][0])
 
 
 @row("aminmax", "_aminmax", "_aminmax.dim")
@@ -154,7 +155,7 @@ def _with_position(x: Array, dim: int, pick: Callable[..., Array]) -> tuple[Arra
     """Extremum and its first position along dim, the dim dropped. 0-d arrays count as size 1."""
     if x.ndim == 0:
         return x, np.zeros((), np.int64)
-    shape = x.shape[:dim] + x.shape[dim + 1 :]
+    shape, x = x.shape[:dim] + x.shape[dim + 1 :], computed_once(x)
     value = pick(x, (dim,), shape)
     return first_at(x, value, dim)
 
@@ -237,9 +238,9 @@ def norm_over(x: Array, p: float, dims: tuple[int, ...], size: Sequence[int]) ->
     """
     size_of = length(x) if is_complex(x) else lax.abs(x)
     if p == math.inf:
-        return largest(size_of, dims, size)
+        return largest(computed_once(size_of), dims, size)
     if p == -math.inf:
-        return smallest(size_of, dims, size)
+        return smallest(computed_once(size_of), dims, size)
     if p == 0:
         return add_up(as_dtype(lax.ne(size_of, constant(0, size_of)), size_of.dtype), dims, size)
     if p == 1:

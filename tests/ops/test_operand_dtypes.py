@@ -41,7 +41,6 @@ REFUSED: dict[str, Callable[[Make], object]] = {
         make()[0], "sum", lengths=make(torch.int64)[0, :1]
     ).cpu(),
     "product of bools": lambda make: make(torch.bool) @ make(torch.bool),
-    "absolute value of bools": lambda make: make(torch.bool).abs(),
     "largest place among bools": lambda make: make(torch.bool).argmax(),
     "kth of bools": lambda make: make(torch.bool).kthvalue(1),
     "pool of bools": lambda make: F.max_pool2d(make(torch.bool)[None], 2),
@@ -51,7 +50,6 @@ REFUSED: dict[str, Callable[[Make], object]] = {
     "windows of integers": lambda make: F.unfold(make(torch.int64)[None, None], 2),
     "grid of integers": lambda make: F.grid_sample(make(torch.int64)[None, None], make(torch.int64)[None, None]),
     "deviation of integers": lambda make: make(torch.int64).std(),
-    "histogram of integers": lambda make: torch.histc(make(torch.int64)),
     "squared error of integers": lambda make: F.mse_loss(make(torch.int64), make(torch.int64)),
     "likelihood of integers": lambda make: F.nll_loss(make(torch.int64), torch.ones_like(make(torch.int64)[0])),
     "logits as integers": lambda make: F.binary_cross_entropy_with_logits(make(torch.int64), make()),

@@ -50,7 +50,10 @@ def _flags(value: Mapping[Any, Any]) -> str | None:
 
 OPTIONS: dict[str, Option] = {
     "share_layers": Option((bool,), "whether repeated layers share executables, in place of what the mode says"),
-    "recompute": Option((bool,), "whether backward computes cheap values again (default) or forward saves all of them"),
+    "recompute": Option(
+        (bool,),
+        "whether backward computes cheap values again, comparisons and roundings apart (default), or forward saves all",
+    ),
     "compiled_sizes": Option(
         (int,), "for how many sizes a graph keeps its executables, in place of the setting", _positive
     ),

@@ -80,8 +80,8 @@ def sum_(self: Array, out: Out, dim: Dims = None, keepdim: bool = False, dtype: 
 
 @row("nansum")
 def nansum(self: Array, out: Out, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Array:
-    """Sum with NaN taken as zero."""
-    if is_float(self):
+    """Sum with NaN taken as zero; a complex number is NaN if a part is."""
+    if self.dtype.kind not in "biu":
         self = lax.select(lax.ne(self, self), constant(0, self), self)
     return sum_(self, out, dim)
 

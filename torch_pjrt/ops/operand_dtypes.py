@@ -2,8 +2,8 @@
 
 Tables by operator, each a kind of mistake: complex numbers have no order, floats no bits, integers no inverse matrix and no
 fractions; matrices and parameters must have one dtype; an index is an integer. A table names operators, or one overload of
-them. Half precision is not asked after: a device may take more floats than the CPU. Asked once per template
-(ops/metadata.py).
+them. Half precision is not asked after, nor what CUDA takes besides (histograms of integers): a device may take more than the
+CPU. Asked once per template (ops/metadata.py).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REAL = _aten(
     hardshrink gelu log_sigmoid_forward binary_cross_entropy multi_margin_loss multilabel_margin_loss_forward
     native_group_norm native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional
     _native_batch_norm_legit_no_training _batch_norm_with_update _batch_norm_with_update_functional
-    amax amin argmax argmin nansum searchsorted bucketize segment_reduce histc histogram _histogramdd_bin_edges
+    amax amin argmax argmin searchsorted bucketize segment_reduce histc histogram _histogramdd_bin_edges
     _histogramdd_from_bin_cts _histogramdd_from_bin_tensors hash_tensor bernoulli random _fft_r2c
     _softmax_backward_data _log_softmax_backward_data _safe_softmax
     _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d _upsample_bilinear2d_aa
@@ -71,7 +71,7 @@ INEXACT = _aten(
     _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d
     _upsample_bilinear2d_aa _upsample_bicubic2d_aa grid_sampler_2d grid_sampler_3d im2col col2im
     std std_mean var var_mean hypot logcumsumexp round.decimals segment_reduce linalg_householder_product embedding_renorm
-    histc histogram _histogramdd_bin_edges _histogramdd_from_bin_cts _histogramdd_from_bin_tensors
+    histogram _histogramdd_bin_edges _histogramdd_from_bin_cts _histogramdd_from_bin_tensors
     bernoulli.default normal normal_functional uniform
     """
 )
@@ -107,7 +107,7 @@ NUMERIC = _aten(
 # No bools, whatever numbers stand beside them: those are sizes, dims, or factors of what is in the tensors' dtype.
 BOOLLESS = _aten(
     """
-    abs relu threshold trace kthvalue median nanmedian topk argmax argmin searchsorted bucketize linalg_cross mvlgamma
+    relu threshold kthvalue median nanmedian topk argmax argmin searchsorted bucketize linalg_cross mvlgamma
     mm mv bmm dot vdot addmm addmv addbmm baddbmm linear convolution convolution_overrideable index_reduce
     avg_pool2d avg_pool3d max_pool2d_with_indices max_pool3d_with_indices reflection_pad1d reflection_pad2d reflection_pad3d
     replication_pad1d replication_pad2d replication_pad3d
